@@ -1,0 +1,45 @@
+"""Every dependency that comes from the machine or from a lock file, one call each; WORKSPACE calls this."""
+
+load("//tools/repos:system.bzl", "system_library")
+
+def stand_ins():
+    """Rules repositories that Bazel asks for; third_party/bazel/README.md says why each."""
+    for name in ["remote_coverage_tools", "rules_cc", "rules_java", "rules_python"]:
+        native.local_repository(name = name, path = "third_party/bazel/" + name)
+
+def system_libraries():
+    """C++ libraries from Debian, or from the prefixes in COLDSNAP_DEPS."""
+    system_library(
+        name = "gtest",
+        apt = "libgtest-dev libgmock-dev",
+        build_file = "//third_party/gtest:repo.BUILD",
+        headers = ["gtest", "gmock"],
+        libs = ["libgtest.a", "libgmock.a", "libgmock_main.a"],
+    )
+    system_library(
+        name = "benchmark",
+        apt = "libbenchmark-dev",
+        build_file = "//third_party/benchmark:repo.BUILD",
+        headers = ["benchmark"],
+        libs = ["libbenchmark.so"],
+    )
+    system_library(
+        name = "isal",
+        apt = "libisal-dev",
+        build_file = "//third_party/isal:repo.BUILD",
+        headers = ["isa-l.h", "isa-l"],
+        libs = ["libisal.so.2"],
+    )
+    system_library(
+        name = "openssl",
+        apt = "libssl-dev",
+        build_file = "//third_party/openssl:repo.BUILD",
+        headers = ["openssl"],
+        libs = ["libcrypto.a"],
+    )
+    system_library(
+        name = "rapidjson",
+        apt = "rapidjson-dev",
+        build_file = "//third_party/rapidjson:repo.BUILD",
+        headers = ["rapidjson"],
+    )

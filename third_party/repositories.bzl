@@ -1,5 +1,6 @@
 """Every dependency that comes from the machine or from a lock file, one call each; WORKSPACE calls this."""
 
+load("//tools/repos:python.bzl", "python_environment", "version_of")
 load("//tools/repos:system.bzl", "system_library")
 
 def stand_ins():
@@ -43,3 +44,17 @@ def system_libraries():
         build_file = "//third_party/rapidjson:repo.BUILD",
         headers = ["rapidjson"],
     )
+
+def python_environments():
+    """Environments of locked wheels. Only what a target asks for is fetched: most never fetch torch."""
+    python_environment(
+        name = "pyenv",
+        native = True,
+        requirements = "//third_party/python:requirements.lock",
+    )
+    python_environment(
+        name = "pyenv_torch",
+        requirements = "//third_party/python:requirements-torch.lock",
+        requirements_cuda = "//third_party/python:requirements-torch-cuda.lock",
+    )
+    version_of(name = "coldsnap_version", source = "//py/coldsnap:version.py")

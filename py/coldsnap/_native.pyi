@@ -1,0 +1,5 @@
+"""Bindings. Import `coldsnap` instead."""
+
+
+
+def crc32(arg: bytes, /) -> int: ...

@@ -1,0 +1,92 @@
+"""The wheel installs with pip alone and works in a fresh interpreter, away from this repository."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+WHEEL = pathlib.Path(os.environ["RUNFILES_ROOT"], os.environ["WHEEL"])
+
+# What images built on Ubuntu 22.04 have.
+NEWEST_ALLOWED = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13)}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder into which pip installed the wheel, and nothing else."""
+    folder = tmp_path_factory.mktemp("installed")
+    # Bazel's runfiles are links, and pip wants the real file's name; the link has it.
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(folder)]
+    done = subprocess.run([*command, str(WHEEL)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def run_installed(folder: pathlib.Path, code: str) -> str:
+    """What a fresh interpreter prints that sees ``folder`` and the environment's own packages, not our sources."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    env["PYTHONPATH"] = str(folder)
+    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def native_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The shared objects of the installed package."""
+    return sorted(path for path in (folder / "coldsnap").iterdir() if ".so" in path.suffixes)
+
+
+def test_imports_from_where_it_was_installed(installed: pathlib.Path) -> None:
+    printed = run_installed(installed, "import coldsnap; print(coldsnap.__file__ or list(coldsnap.__path__)[0])")
+    assert printed.strip().startswith(str(installed))
+
+
+def test_native_module_finds_its_libraries_beside_it(installed: pathlib.Path) -> None:
+    code = "import coldsnap._native as n; print(n.__file__); print(open('/proc/self/maps').read())"
+    printed = run_installed(installed, code)
+    assert printed.startswith(str(installed))
+    assert str(installed / "coldsnap" / "libisal.so.2") in printed
+
+
+def test_exports_nothing_but_the_module(installed: pathlib.Path) -> None:
+    (module,) = (path for path in native_files(installed) if path.name.startswith("_native"))
+    table = subprocess.run(["nm", "-D", "--defined-only", str(module)], capture_output=True, text=True, check=True)
+    assert [line.split()[-1] for line in table.stdout.splitlines()] == ["PyInit__native"]
+
+
+def test_needs_no_newer_system_than_promised(installed: pathlib.Path) -> None:
+    for path in native_files(installed):
+        table = subprocess.run(["objdump", "-T", str(path)], capture_output=True, text=True, check=True)
+        for family, version in set(re.findall(r"\b(GLIBC|GLIBCXX|CXXABI)_([0-9.]+)\b", table.stdout)):
+            needed = tuple(int(part) for part in version.split("."))
+            assert needed <= NEWEST_ALLOWED[family], f"{path.name} needs {family}_{version}"
+
+
+def test_record_lists_every_member_with_its_digest() -> None:
+    with zipfile.ZipFile(WHEEL) as wheel:
+        (record,) = (name for name in wheel.namelist() if name.endswith(".dist-info/RECORD"))
+        rows = {row[0]: row[1] for row in csv.reader(io.StringIO(wheel.read(record).decode()))}
+        assert set(rows) == set(wheel.namelist())
+        for name, listed in rows.items():
+            if name == record:
+                continue
+            digest = base64.urlsafe_b64encode(hashlib.sha256(wheel.read(name)).digest()).rstrip(b"=").decode()
+            assert listed == f"sha256={digest}", name
+
+
+def test_carries_typing_and_the_console_script() -> None:
+    with zipfile.ZipFile(WHEEL) as wheel:
+        names = set(wheel.namelist())
+        assert {"coldsnap/py.typed", "coldsnap/_native.pyi"} <= names
+        (scripts,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
+        assert "coldsnap = coldsnap.cli:main" in wheel.read(scripts).decode()

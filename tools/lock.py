@@ -1,0 +1,132 @@
+"""Writes the lock files of the Python wheels that the build installs: ``python3 tools/lock.py [NAME...]``.
+
+pip resolves each list of requirements once per supported interpreter and reports what it would install; this script
+merges the reports into one file with a version and every accepted sha256 per package. The build installs from these
+files with ``--require-hashes --no-deps``, so nothing else can slip in.
+
+The first interpreter decides the versions, the others are held to them. A package that only some of them need gets an
+environment marker. Packages of torch's CUDA build go to a lock of their own, since the CPU build needs none of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PYTHONS = ("python3.11", "python3.12", "python3.13")
+CUDA_PREFIXES = ("nvidia-", "cuda-", "triton")
+
+
+@dataclasses.dataclass(frozen=True)
+class Lock:
+    """One list of requirements and the file that its resolution goes to."""
+
+    source: str
+    target: str
+    pythons: tuple[str, ...] = PYTHONS
+    deps: bool = True
+    cuda_target: str = ""  # where the wheels of CUDA builds go, if they are to be apart
+    local_builds: str = ""  # a requirement whose local builds (pip's find-links) are accepted beside the registry's
+
+
+LOCKS = {
+    "base": Lock("third_party/python/requirements.in", "third_party/python/requirements.lock"),
+    "torch": Lock(
+        "third_party/python/requirements-torch.in",
+        "third_party/python/requirements-torch.lock",
+        cuda_target="third_party/python/requirements-torch-cuda.lock",
+        local_builds="torch",
+    ),
+    "cuda": Lock("third_party/cuda/requirements.in", "third_party/cuda/requirements.lock", PYTHONS[:1], deps=False),
+    "lint": Lock("tools/lint/requirements.in", "tools/lint/requirements.lock"),
+}
+
+# package -> (version, hashes)
+Resolution = dict[str, tuple[str, set[str]]]
+
+
+def pip_report(python: str, arguments: list[str], *, registry_only: bool) -> Resolution:
+    """What pip of ``python`` would install for ``arguments``."""
+    env = dict(os.environ)
+    # A shim of pyenv serves a version only when it is switched on; naming it does that.
+    env["PYENV_VERSION"] = ":".join(version.removeprefix("python") for version in PYTHONS)
+    if registry_only:
+        env["PIP_CONFIG_FILE"] = os.devnull
+        env.pop("PIP_FIND_LINKS", None)
+    command = [python, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
+    command += ["--only-binary", ":all:", *arguments]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"lock.py: resolve {' '.join(arguments)} with {python}: pip ended with {done.returncode}\n{done.stderr}")
+    found: Resolution = {}
+    for item in json.loads(done.stdout)["install"]:
+        name = item["metadata"]["name"].lower().replace("_", "-").replace(".", "-")
+        version = item["metadata"]["version"].partition("+")[0]
+        found[name] = (version, {item["download_info"]["archive_info"]["hashes"]["sha256"]})
+    return found
+
+
+def resolve(lock: Lock) -> dict[str, Resolution]:
+    """The resolution of ``lock`` for each of its interpreters."""
+    by_python: dict[str, Resolution] = {}
+    arguments = ["-r", lock.source] + ([] if lock.deps else ["--no-deps"])
+    with tempfile.TemporaryDirectory() as scratch:
+        constraints = pathlib.Path(scratch, "constraints.txt")
+        constraints.write_text("")
+        for python in lock.pythons:
+            found = pip_report(python, [*arguments, "-c", str(constraints)], registry_only=True)
+            by_python[python] = found
+            with constraints.open("a") as out:
+                out.writelines(f"{name}=={version}\n" for name, (version, _) in found.items())
+            if lock.local_builds:
+                name = lock.local_builds
+                local = pip_report(python, ["--no-deps", f"{name}=={found[name][0]}"], registry_only=False)
+                found[name][1].update(local[name][1])
+    return by_python
+
+
+def render(lock: Lock, by_python: dict[str, Resolution], names: list[str]) -> str:
+    """The text of a lock file over ``names``."""
+    lines = [f"# Written by tools/lock.py from {lock.source}.", ""]
+    for name in names:
+        users = [python for python in lock.pythons if name in by_python[python]]
+        versions = {by_python[python][name][0] for python in users}
+        if len(versions) != 1:
+            sys.exit(f"lock.py: {name} resolves to {sorted(versions)}; remedy: pin it in {lock.source}")
+        hashes = sorted(set().union(*(by_python[python][name][1] for python in users)))
+        marker = ""
+        if len(users) != len(lock.pythons):
+            wanted = " ".join(python.removeprefix("python") for python in users)
+            marker = f' ; python_version in "{wanted}"'
+        lines.append(f"{name}=={versions.pop()}{marker} \\")
+        lines += [f"    --hash=sha256:{digest} \\" for digest in hashes]
+        lines[-1] = lines[-1].removesuffix(" \\")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Writes the locks named on the command line, or all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="default: all of them")
+    for key in parser.parse_args().names or LOCKS:
+        lock = LOCKS[key]
+        by_python = resolve(lock)
+        names = sorted(set().union(*by_python.values()))
+        apart = [name for name in names if lock.cuda_target and name.startswith(CUDA_PREFIXES)]
+        files = {lock.target: [name for name in names if name not in apart]}
+        if lock.cuda_target:
+            files[lock.cuda_target] = apart
+        for target, listed in files.items():
+            (ROOT / target).write_text(render(lock, by_python, listed))
+            print(f"{target}: {len(listed)} packages")
+
+
+if __name__ == "__main__":
+    main()

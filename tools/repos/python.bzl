@@ -1,0 +1,157 @@
+"""A Python environment as a Bazel repository: a venv with exactly the wheels of the given lock files.
+
+The interpreter is COLDSNAP_PYTHON if set, else the first of the candidates below that runs. It is chosen here and not
+by a wrapper script, so that `bazel` and `./bazelw` agree on it. pip's own settings (mirrors, proxies, folders of
+wheels) reach it through the environment.
+"""
+
+_CANDIDATES = ["python3.11", "python3.12", "python3.13", "python3"]
+_OLDEST = [3, 11]
+_NEWEST = [3, 13]
+
+# Prints what the build has to know of an interpreter, one value a line.
+_PROBE = """
+import sys, sysconfig
+print(sys._base_executable)
+print(sys.version_info[0], sys.version_info[1])
+print(sys.version.replace("\\n", " "))
+print(sysconfig.get_config_var("EXT_SUFFIX"))
+print(sysconfig.get_path("include"))
+"""
+
+def _probe(ctx, program):
+    """What an interpreter says of itself, or (None, why not)."""
+
+    # Run rather than looked at: a pyenv shim for a version that is not switched on is on PATH and fails.
+    done = ctx.execute([program, "-I", "-c", _PROBE])
+    if done.return_code:
+        return None, "ended with {}: {}".format(done.return_code, done.stderr.strip())
+    lines = done.stdout.strip().split("\n")
+    version = [int(part) for part in lines[1].split(" ")]
+    if version < _OLDEST or version > _NEWEST:
+        return None, "is {}.{}; supported are {}.{} to {}.{}".format(*(version + _OLDEST + _NEWEST))
+    return struct(executable = lines[0], version = version, text = lines[2], suffix = lines[3], include = lines[4]), None
+
+def _interpreter(ctx):
+    named = ctx.os.environ.get("COLDSNAP_PYTHON")
+    tried = []
+    for candidate in [named] if named else _CANDIDATES:
+        program = ctx.path(candidate) if candidate.startswith("/") else ctx.which(candidate)
+        if not program or not program.exists:
+            tried.append(candidate + " is not on PATH")
+            continue
+        found, why_not = _probe(ctx, program)
+        if found:
+            return found
+        tried.append("{} {}".format(candidate, why_not))
+    fail("find a Python for @{}: {}; remedy: install python3.11 or newer, or name one in COLDSNAP_PYTHON".format(
+        ctx.name,
+        "; ".join(tried),
+    ))
+
+def _run(ctx, doing, command, remedy):
+    done = ctx.execute(command, timeout = 1800, environment = {
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PYTHONNOUSERSITE": "1",
+    })
+    if done.return_code:
+        fail("{} for @{}: {} ended with {}; remedy: {}\n{}{}".format(
+            doing,
+            ctx.name,
+            command[0],
+            done.return_code,
+            remedy,
+            done.stdout,
+            done.stderr,
+        ))
+    return done.stdout
+
+def _install(ctx, lock):
+    _run(
+        ctx,
+        "install the wheels of {}".format(lock),
+        ["venv/bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", ctx.path(lock)],
+        "pip's own words below; a mirror is set with PIP_INDEX_URL",
+    )
+
+def _python_environment_impl(ctx):
+    # Resolving the labels first makes their files inputs, and restarts the fetch before anything is done.
+    locks = [ctx.attr.requirements] + ([ctx.attr.requirements_cuda] if ctx.attr.requirements_cuda else [])
+    for lock in locks:
+        ctx.path(lock)
+    python = _interpreter(ctx)
+    _run(
+        ctx,
+        "make a virtual environment",
+        [python.executable, "-m", "venv", "venv"],
+        "apt-get install python3-venv where the interpreter is Debian's own",
+    )
+    _install(ctx, ctx.attr.requirements)
+
+    site = "venv/lib/python{}.{}/site-packages".format(*python.version)
+    if ctx.attr.requirements_cuda:
+        torch = _run(
+            ctx,
+            "ask which torch was installed",
+            ["venv/bin/python", "-c", "import importlib.metadata as m; print(m.version('torch'))"],
+            "list torch in the lock file",
+        )
+
+        # A CPU build needs none of the CUDA wheels, several GB; the registry's build can't be imported without them.
+        if "+cpu" not in torch:
+            _install(ctx, ctx.attr.requirements_cuda)
+
+    freeze = _run(ctx, "list the packages", ["venv/bin/python", "-m", "pip", "freeze", "--all"], "see below")
+
+    # The venv is no input of any action; this file is one, and stands for it.
+    ctx.file("fingerprint.txt", python.text + "\n" + freeze)
+
+    headers = ctx.path(python.include)
+    if ctx.attr.native:
+        if not ctx.path(python.include + "/Python.h").exists:
+            fail("find Python.h of {} for @{} in {}: not there; remedy: apt-get install python3-dev where the interpreter is Debian's own".format(
+                python.executable,
+                ctx.name,
+                python.include,
+            ))
+        ctx.symlink(headers, "include")
+        ctx.symlink(site + "/nanobind", "nanobind")
+
+    abi3 = python.version >= [3, 12]
+    tag = "cp{}{}".format(*python.version)
+    ctx.template("BUILD", ctx.attr._native_build if ctx.attr.native else ctx.attr._build, {
+        "{abi}": "abi3" if abi3 else tag,
+        "{defines}": '["Py_LIMITED_API=0x030C0000"]' if abi3 else "[]",
+        "{python}": str(ctx.path("venv/bin/python")),
+        "{requires}": ">=3.12" if abi3 else "=={}.{}.*".format(*python.version),
+        "{suffix}": ".abi3.so" if abi3 else python.suffix,
+        "{tag}": "cp312" if abi3 else tag,
+    }, executable = False)
+
+python_environment = repository_rule(
+    implementation = _python_environment_impl,
+    attrs = {
+        "native": attr.bool(doc = "Also give the interpreter's headers and nanobind, to compile extension modules."),
+        "requirements": attr.label(mandatory = True, allow_single_file = True),
+        "requirements_cuda": attr.label(allow_single_file = True, doc = "Installed as well if torch is a CUDA build."),
+        "_build": attr.label(default = "//third_party/python:repo.BUILD"),
+        "_native_build": attr.label(default = "//third_party/nanobind:repo.BUILD"),
+    },
+    environ = ["COLDSNAP_PYTHON"],
+    doc = "A venv from hash-locked wheels.",
+)
+
+def _version_of_impl(ctx):
+    text = ctx.read(ctx.attr.source)
+    marker = 'VERSION = "'
+    if marker not in text:
+        fail("read the version from {}: no line {}...\"".format(ctx.attr.source, marker))
+    version = text.split(marker)[1].split('"')[0]
+    ctx.file("BUILD", "")
+    ctx.file("defs.bzl", '"""Written by tools/repos/python.bzl."""\n\nVERSION = "{}"\n'.format(version))
+
+version_of = repository_rule(
+    implementation = _version_of_impl,
+    attrs = {"source": attr.label(allow_single_file = True, mandatory = True)},
+    doc = "The constant VERSION of a Python file, for BUILD files: a wheel's file name is fixed before anything runs.",
+)

@@ -1,0 +1,70 @@
+"""A wheel: Python sources, extension modules and what goes beside them, as one installable file."""
+
+load(":python.bzl", "PySourcesInfo", "ToolsetInfo")
+
+_ARCHITECTURES = {"aarch64": "aarch64", "k8": "x86_64"}
+
+def _wheel_impl(ctx):
+    toolset = ctx.attr._toolset[ToolsetInfo]
+    cpu = ctx.var["TARGET_CPU"]
+    if cpu not in _ARCHITECTURES:
+        fail("{}: no wheel for the processor {}; known are {}".format(ctx.label, cpu, ", ".join(_ARCHITECTURES.keys())))
+    tag = "-".join([toolset.tag, toolset.abi, ctx.attr.platform + "_" + _ARCHITECTURES[cpu]])
+    wheel = ctx.actions.declare_file("{}-{}-{}.whl".format(ctx.attr.distribution, ctx.attr.version, tag))
+
+    members = {}
+    for dep in ctx.attr.deps:
+        for file in dep[PySourcesInfo].sources.to_list():
+            if not file.short_path.startswith("py/"):
+                fail("{}: {} lies outside py/, so nothing could import it".format(ctx.label, file.short_path))
+            members[file.short_path[len("py/"):]] = file
+        for placed in dep[PySourcesInfo].placed.to_list():
+            members[placed.path] = placed.file
+    licences = {}
+    for target, name in ctx.attr.licences.items():
+        for file in target[DefaultInfo].files.to_list():
+            licences[name or file.basename] = file
+
+    plan = ctx.actions.declare_file(ctx.label.name + ".json")
+    ctx.actions.write(plan, json.encode({
+        "description": ctx.file.description.path if ctx.file.description else "",
+        "distribution": ctx.attr.distribution,
+        "entry_points": ctx.attr.entry_points,
+        "licences": {name: file.path for name, file in licences.items()},
+        "members": {path: file.path for path, file in members.items()},
+        "requires": ctx.attr.requires,
+        "extras": ctx.attr.extras,
+        "requires_python": toolset.requires,
+        "summary": ctx.attr.summary,
+        "licence_expression": ctx.attr.licence_expression,
+        "tag": tag,
+        "version": ctx.attr.version,
+    }))
+    ctx.actions.run(
+        executable = ctx.executable._writer,
+        arguments = [plan.path, wheel.path],
+        inputs = [plan] + members.values() + licences.values() + ctx.files.description,
+        outputs = [wheel],
+        mnemonic = "Wheel",
+        progress_message = "Packing {}".format(wheel.basename),
+    )
+    return [DefaultInfo(files = depset([wheel]), runfiles = ctx.runfiles([wheel]))]
+
+coldsnap_py_wheel = rule(
+    implementation = _wheel_impl,
+    attrs = {
+        "deps": attr.label_list(mandatory = True, providers = [PySourcesInfo]),
+        "description": attr.label(allow_single_file = [".md"]),
+        "distribution": attr.string(mandatory = True),
+        "entry_points": attr.string_list_dict(doc = "Group -> lines `name = module:object`."),
+        "extras": attr.string_list_dict(doc = "Extra -> requirements."),
+        "licence_expression": attr.string(),
+        "licences": attr.label_keyed_string_dict(allow_files = True, doc = "Files -> name in the wheel, or empty for their own."),
+        "platform": attr.string(default = "manylinux_2_34"),
+        "requires": attr.string_list(),
+        "summary": attr.string(),
+        "version": attr.string(mandatory = True),
+        "_toolset": attr.label(default = "@pyenv//:env", providers = [ToolsetInfo]),
+        "_writer": attr.label(cfg = "exec", default = "//tools/rules:make_wheel", executable = True),
+    },
+)

@@ -1,5 +1,6 @@
 """Every dependency that comes from the machine or from a lock file, one call each; WORKSPACE calls this."""
 
+load("//tools/repos:cuda.bzl", "bazel_skylib", "cuda_toolkit", "rules_cuda")
 load("//tools/repos:python.bzl", "python_environment", "version_of")
 load("//tools/repos:system.bzl", "system_library")
 
@@ -58,3 +59,28 @@ def python_environments():
         requirements_cuda = "//third_party/python:requirements-torch-cuda.lock",
     )
     version_of(name = "coldsnap_version", source = "//py/coldsnap:version.py")
+
+def cuda():
+    """CUDA 13.0, the rules that compile with it, and what the published rules need."""
+    cuda_toolkit(
+        name = "cuda_toolkit",
+        build_file = "//third_party/cuda:repo.BUILD",
+        folder = "cu13",
+        requirements = "//third_party/cuda:requirements.lock",
+    )
+    rules_cuda(
+        name = "rules_cuda",
+        sha256 = "fe8d3d8ed52b9b433f89021b03e3c428a82e10ed90c72808cc4988d1f4b9d1b3",
+        strip_prefix = "rules_cuda-v0.2.5",
+        subset = {
+            "//third_party/rules_cuda:BUILD.subset": "cuda/BUILD",
+            "//third_party/rules_cuda:defs.bzl": "cuda/defs.bzl",
+            "//third_party/rules_cuda:repositories.bzl": "cuda/repositories.bzl",
+        },
+        urls = ["https://github.com/bazel-contrib/rules_cuda/releases/download/v0.2.5/rules_cuda-v0.2.5.tar.gz"],
+    )
+    bazel_skylib(
+        name = "bazel_skylib",
+        sha256 = "bc283cdfcd526a52c3201279cda4bc298652efa898b10b4db0837dc51652756f",
+        urls = ["https://github.com/bazelbuild/bazel-skylib/releases/download/1.7.1/bazel-skylib-1.7.1.tar.gz"],
+    )

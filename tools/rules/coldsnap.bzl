@@ -1,6 +1,7 @@
 """What BUILD files load."""
 
 load(":cc.bzl", _cc_binary = "coldsnap_cc_binary", _cc_library = "coldsnap_cc_library", _cc_test = "coldsnap_cc_test", _gpu_test = "coldsnap_gpu_test")
+load(":cuda.bzl", _cuda_library = "coldsnap_cuda_library")
 load(":extension.bzl", _py_extension = "coldsnap_py_extension")
 load(":python.bzl", _py_binary = "coldsnap_py_binary", _py_library = "coldsnap_py_library", _py_test = "coldsnap_py_test")
 load(":wheel.bzl", _py_wheel = "coldsnap_py_wheel")
@@ -8,6 +9,7 @@ load(":wheel.bzl", _py_wheel = "coldsnap_py_wheel")
 coldsnap_cc_binary = _cc_binary
 coldsnap_cc_library = _cc_library
 coldsnap_cc_test = _cc_test
+coldsnap_cuda_library = _cuda_library
 coldsnap_gpu_test = _gpu_test
 coldsnap_py_binary = _py_binary
 coldsnap_py_extension = _py_extension

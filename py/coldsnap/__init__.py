@@ -1,0 +1,62 @@
+"""coldsnap: finished weights, captured once and restored straight into the tensors that need them.
+
+    with coldsnap.open("/models/artifact") as artifact:
+        receipt = coldsnap.hydrate(artifact, tensors, backend="auto")
+
+Importing this imports neither torch nor numpy nor any CUDA library: those come with the tensors.
+"""
+
+from coldsnap.artifact import Artifact, ExtentInfo, TensorInfo, open  # noqa: A004 - coldsnap.open is the public name
+from coldsnap.errors import (
+    Cancelled,
+    CudaError,
+    DataLossError,
+    DeviceLostError,
+    Error,
+    ExistsError,
+    FormatInvalidError,
+    InternalError,
+    IoError,
+    LayoutError,
+    NoSpaceError,
+    NotAdmittedError,
+    OutOfMemoryError,
+    PolicyRefusedError,
+    QuarantinedError,
+    RequestInvalidError,
+    RouteUnavailableError,
+    TimedOutError,
+)
+from coldsnap.hydrate import hydrate
+from coldsnap.receipts import Receipt
+from coldsnap.version import VERSION
+
+__version__ = VERSION
+
+__all__ = [
+    "Artifact",
+    "Cancelled",
+    "CudaError",
+    "DataLossError",
+    "DeviceLostError",
+    "Error",
+    "ExistsError",
+    "ExtentInfo",
+    "FormatInvalidError",
+    "InternalError",
+    "IoError",
+    "LayoutError",
+    "NoSpaceError",
+    "NotAdmittedError",
+    "OutOfMemoryError",
+    "PolicyRefusedError",
+    "QuarantinedError",
+    "Receipt",
+    "RequestInvalidError",
+    "RouteUnavailableError",
+    "TensorInfo",
+    "TimedOutError",
+    "__version__",
+    "hydrate",
+    "open",
+]

@@ -1,0 +1,235 @@
+"""The settings of hydration: one table, one way to find each value, and who chose it.
+
+Explicit argument > environment > default. A value that cannot work is refused with the values that can; nothing is
+silently replaced. The receipt echoes every value with its source.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coldsnap import errors
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+LEAF_BYTES = 64 * KIB  # the piece of the digest tree; chunks are whole pieces (docs/format.md, "Digests")
+MAX_QUEUE_DEPTH = 64
+MAX_READ_THREADS = 1024  # far above any use; catches a size given for a count
+
+BACKENDS = ("python", "auto", "buffered", "direct", "gds")
+VERIFY_MODES = ("crc32", "crc32+sha256", "none")
+PLACES = ("auto", "host", "device", "both")
+
+_SIZE_UNITS = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
+_PREFIX = "COLDSNAP_HYDRATION_"
+# Names of the contract that no code here reads yet. Set, they would change which code runs, so they are refused.
+_LATER = ("COLDSNAP_HYDRATION_NATIVE_LIBRARY", "COLDSNAP_HYDRATION_NATIVE_SHA256")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value and who chose it: ``explicit`` (an argument), ``environment`` or ``default``."""
+
+    value: Any
+    source: str
+
+    @property
+    def chosen(self) -> bool:
+        """Whether somebody chose it, so that it works as given or is refused."""
+        return self.source != "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One row of the table.
+
+    Attributes:
+        name: The argument of `coldsnap.hydrate` and the key in receipts.
+        variable: The environment variable.
+        parse: Takes the given value and how to call it in a message; returns the checked value.
+        default: Value, or None where it follows from the machine and the other settings.
+        help: One line for people.
+    """
+
+    name: str
+    variable: str
+    parse: Callable[[Any, str], Any]
+    default: Any
+    help: str
+
+
+def parse_size(value: Any, label: str) -> int:
+    """Read a size in bytes: a positive integer, or text such as ``67108864``, ``64MiB``, ``1GiB``."""
+    remedy = f"give {label} as a number of bytes or as text such as 64MiB"
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise errors.RequestInvalidError(f"read {label}: {_show(value)} is no size", remedy=remedy)
+    if isinstance(value, str):
+        text = value.strip()
+        digits = text.rstrip("KMGiB").rstrip()
+        unit = text[len(digits) :].strip()
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 16) or unit not in _SIZE_UNITS:
+            raise errors.RequestInvalidError(f"read {label}: {_show(value)} is no size", remedy=remedy)
+        value = int(digits) * _SIZE_UNITS[unit]
+    if not 0 < value < 1 << 53:
+        raise errors.RequestInvalidError(f"read {label}: {value} bytes is not between 1 and 2^53-1", remedy=remedy)
+    return value
+
+
+def _parse_chunk(value: Any, label: str) -> int:
+    size = parse_size(value, label)
+    if size % LEAF_BYTES:
+        near = max(LEAF_BYTES, round(size / LEAF_BYTES) * LEAF_BYTES)
+        raise errors.RequestInvalidError(
+            f"read {label}: {size} bytes is not a multiple of {LEAF_BYTES}", remedy=f"the nearest that is: {near}"
+        )
+    return size
+
+
+def _count(most: int) -> Callable[[Any, str], int]:
+    def parse(value: Any, label: str) -> int:
+        remedy = f"give {label} as a whole number from 1 to {most}"
+        if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() and len(value) <= 16:
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise errors.RequestInvalidError(f"read {label}: {_show(value)} is out of range", remedy=remedy)
+        return value
+
+    return parse
+
+
+def _one_of(known: tuple[str, ...]) -> Callable[[Any, str], str]:
+    def parse(value: Any, label: str) -> str:
+        if not isinstance(value, str) or value not in known:
+            raise errors.RequestInvalidError(
+                f"read {label}: {_show(value)} is unknown", remedy=f"the known ones: {', '.join(known)}"
+            )
+        return value
+
+    return parse
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+HYDRATION: tuple[Spec, ...] = (
+    Spec("backend", _PREFIX + "BACKEND", _one_of(BACKENDS), "python", "who moves the bytes, and by which route"),
+    Spec("verify", _PREFIX + "VERIFY", _one_of(VERIFY_MODES), "crc32+sha256", "digests compared before publishing"),
+    Spec("place", "COLDSNAP_VERIFY_PLACE", _one_of(PLACES), "auto", "where digests are computed"),
+    Spec("chunk_bytes", _PREFIX + "CHUNK_BYTES", _parse_chunk, 4 * MIB, "bytes of one ring slot and of one read"),
+    Spec("queue_depth", _PREFIX + "QUEUE_DEPTH", _count(MAX_QUEUE_DEPTH), None, "slots in flight; 2 x read threads"),
+    Spec("read_threads", _PREFIX + "READ_THREADS", _count(MAX_READ_THREADS), None, "readers; cores, at most 16"),
+    Spec("pinned_max_bytes", "COLDSNAP_PINNED_MAX_BYTES", parse_size, 512 * MIB, "most pinned host memory in bytes"),
+)
+
+
+def resolve(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Setting]:
+    """Find every setting's value and source.
+
+    Args:
+        explicit: Arguments by `Spec.name`; None means not given.
+        environ: Environment variables; an empty one counts as unset.
+    Returns:
+        One `Setting` per row of `HYDRATION`, by name. ``queue_depth`` and ``read_threads`` are still None where nobody
+        chose them: `fit_ring` derives them, since that needs the machine.
+    Raises:
+        RequestInvalidError: A value is of the wrong kind, out of range or unknown.
+        RouteUnavailableError: A known value that this version can't do: gds, digests on the device, another library.
+        NotAdmittedError: ``verify="none"``.
+    """
+    _warn_of_unknown(environ)
+    found = {spec.name: _resolve_one(spec, explicit.get(spec.name), environ) for spec in HYDRATION}
+    _refuse_what_is_not_here(found, environ)
+    return found
+
+
+def _resolve_one(spec: Spec, given: Any, environ: Mapping[str, str]) -> Setting:
+    if given is not None:
+        return Setting(spec.parse(given, spec.name), "explicit")
+    text = environ.get(spec.variable, "")
+    if text:
+        return Setting(spec.parse(text, spec.variable), "environment")
+    return Setting(spec.default, "default")
+
+
+def _refuse_what_is_not_here(found: Mapping[str, Setting], environ: Mapping[str, str]) -> None:
+    for variable in _LATER:
+        if environ.get(variable):
+            raise errors.RouteUnavailableError(
+                f"use {variable}={environ[variable]}: this version calls no library but its own module",
+                stage="open",
+                remedy=f"unset {variable}",
+            )
+    if found["backend"].value == "gds":
+        raise errors.RouteUnavailableError(
+            "hydrate with backend gds: this version has no gds route",
+            stage="open",
+            remedy="use direct, buffered, auto or python",
+        )
+    place = found["place"].value
+    if place in ("device", "both"):
+        raise errors.RouteUnavailableError(
+            f"compute digests with place {place}: this version computes them on the host alone",
+            stage="digest",
+            remedy="use host or auto",
+        )
+    if found["verify"].value == "none":
+        raise errors.NotAdmittedError(
+            "hydrate with verify none: that needs a trust marker for this very file, and this version writes none",
+            stage="open",
+            remedy="use crc32 or crc32+sha256",
+        )
+
+
+def _warn_of_unknown(environ: Mapping[str, str]) -> None:
+    known = {spec.variable for spec in HYDRATION} | set(_LATER)
+    for variable in environ:
+        if variable.startswith(_PREFIX) and variable not in known:
+            import difflib  # only a misspelling pays for it
+
+            near = difflib.get_close_matches(variable, known, n=1, cutoff=0.0)[0]
+            warnings.warn(
+                f"{variable} is no setting of coldsnap and has no effect; the nearest is {near}", stacklevel=4
+            )
+
+
+def fit_ring(settings: Mapping[str, Setting], cores: int) -> tuple[dict[str, Setting], list[dict[str, str]]]:
+    """Derive read threads and queue depth where nobody chose them, and keep the ring within its cap.
+
+    A depth that nobody chose shrinks to fit, and a reason says so. A depth or a chunk that was chosen and cannot fit
+    is refused: an explicit choice works or says why not.
+
+    Args:
+        settings: From `resolve`.
+        cores: Read threads this process may use: its usable cores, at most 16.
+    Returns:
+        The complete settings, and the reasons for the receipt.
+    Raises:
+        RequestInvalidError: ``queue_depth * chunk_bytes`` was chosen and is more than ``pinned_max_bytes``.
+    """
+    full = dict(settings)
+    if full["read_threads"].value is None:
+        full["read_threads"] = Setting(cores, "default")
+    if full["queue_depth"].value is None:
+        full["queue_depth"] = Setting(min(2 * full["read_threads"].value, MAX_QUEUE_DEPTH), "default")
+
+    chunk, depth, cap = (full[name].value for name in ("chunk_bytes", "queue_depth", "pinned_max_bytes"))
+    if depth * chunk <= cap:
+        return full, []
+    fits = cap // chunk
+    if full["queue_depth"].chosen or fits == 0:
+        # The depth is ours to shrink while nobody chose it; one chunk above the cap is impossible whoever chose it.
+        slots = f"{depth} slots" if full["queue_depth"].chosen else "even one slot"
+        need = depth * chunk if full["queue_depth"].chosen else chunk
+        raise errors.RequestInvalidError(
+            f"make a ring of {slots} (queue_depth) of {chunk} bytes (chunk_bytes): {need} bytes is more than "
+            f"pinned_max_bytes, {cap}",
+            stage="ring",
+            remedy="lower queue_depth or chunk_bytes, or raise COLDSNAP_PINNED_MAX_BYTES",
+        )
+    full["queue_depth"] = Setting(fits, "default")
+    detail = f"queue_depth {depth} x chunk_bytes {chunk} is more than pinned_max_bytes {cap}: queue_depth is {fits}"
+    return full, [{"code": "pinned_cap", "detail": detail}]

@@ -1,6 +1,7 @@
 """Every dependency that comes from the machine or from a lock file, one call each; WORKSPACE calls this."""
 
 load("//tools/repos:cuda.bzl", "bazel_skylib", "cuda_toolkit", "rules_cuda")
+load("//tools/repos:npm.bzl", "npm_program")
 load("//tools/repos:python.bzl", "python_environment", "version_of")
 load("//tools/repos:system.bzl", "system_library")
 
@@ -83,4 +84,19 @@ def cuda():
         name = "bazel_skylib",
         sha256 = "bc283cdfcd526a52c3201279cda4bc298652efa898b10b4db0837dc51652756f",
         urls = ["https://github.com/bazelbuild/bazel-skylib/releases/download/1.7.1/bazel-skylib-1.7.1.tar.gz"],
+    )
+
+def lint_tools():
+    """Formatters and linters; only //tools/lint fetches them."""
+    python_environment(
+        name = "lint_env",
+        requirements = "//tools/lint:requirements.lock",
+    )
+    npm_program(
+        name = "buildifier",
+        member = "buildifier-linux_{arch}",
+        override = "COLDSNAP_BUILDIFIER",
+        package = "@bazel/buildifier",
+        sha512 = "799fc0abedabe0f7096ba2db3c24fa7df80825f4d4fe062296a233a17d8e2cce273646d00bab5330f64d9fb6871e38463f16cd2efe35ce6e17aadd689422e05f",
+        version = "8.2.1",
     )

@@ -64,7 +64,9 @@ def pip_report(python: str, arguments: list[str], *, registry_only: bool) -> Res
     command += ["--only-binary", ":all:", *arguments]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"lock.py: resolve {' '.join(arguments)} with {python}: pip ended with {done.returncode}\n{done.stderr}")
+        sys.exit(
+            f"lock.py: resolve {' '.join(arguments)} with {python}: pip ended with {done.returncode}\n{done.stderr}"
+        )
     found: Resolution = {}
     for item in json.loads(done.stdout)["install"]:
         name = item["metadata"]["name"].lower().replace("_", "-").replace(".", "-")

@@ -36,7 +36,9 @@ def run_installed(folder: pathlib.Path, code: str) -> str:
     """What a fresh interpreter prints that sees ``folder`` and the environment's own packages, not our sources."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     env["PYTHONPATH"] = str(folder)
-    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

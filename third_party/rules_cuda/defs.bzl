@@ -16,7 +16,7 @@ def _architectures(specs):
     """nvcc's -gencode options for specs such as "compute_90:sm_90,compute_90"."""
     options = []
     for spec in specs:
-        virtual, colon, codes = spec.partition(":")
+        virtual, _, codes = spec.partition(":")
         if not virtual.startswith("compute_") or not codes:
             fail("read @rules_cuda//cuda:archs: {} has not the form compute_NN:sm_NN,compute_NN".format(repr(spec)))
         for code in codes.split(","):

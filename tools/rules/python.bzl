@@ -173,7 +173,11 @@ _py_test = rule(
     test = True,
 )
 
-_ENVIRONMENTS = {"base": "@pyenv//:env", "torch": "@pyenv_torch//:env"}
+_ENVIRONMENTS = {
+    "base": "@pyenv//:env",
+    "lint": "@lint_env//:env",
+    "torch": "@pyenv_torch//:env",
+}
 
 def _toolset(name, env):
     if env not in _ENVIRONMENTS:

@@ -5,7 +5,6 @@ the wheel. Here the linker gets the file itself: what runs in this machine finds
 and the extension module adds `$ORIGIN` and carries the file beside it.
 """
 
-
 def _shared_file_impl(ctx):
     lib = ctx.file.lib
     headers = depset(ctx.files.hdrs)

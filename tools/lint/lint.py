@@ -86,7 +86,7 @@ def tidy(report: Report, root: pathlib.Path, paths: list[pathlib.Path]) -> None:
     sources = [path for path in paths if path.parts[0] == "cc" and path.suffix == ".cc"]
     arguments = ["-std=c++20", "-xc++", "-I."]
     external = (root / ".build" / "out").resolve().parent / "external"
-    for headers in sorted(external.glob("*/include")) + [external / "cuda_toolkit" / "toolkit" / "include"]:
+    for headers in [*sorted(external.glob("*/include")), external / "cuda_toolkit" / "toolkit" / "include"]:
         arguments += ["-isystem", str(headers)]
 
     def one(path: pathlib.Path) -> tuple[bool, str]:

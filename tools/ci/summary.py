@@ -1,0 +1,123 @@
+"""Counts test cases in what Bazel recorded: ``summary.py [--problem=STEP]... EVENTS.json...``.
+
+Each file is one run's ``--build_event_json_file``. Every test target in it left a test.xml in JUnit's form, from
+GoogleTest or pytest, whose cases are counted. A target that failed without a failed case (a crash, a time-out, a build
+error) counts as one, and so does a step that failed for another reason. The last line is ``N passed, N failed``; the
+exit status is 1 if anything failed or no case ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import sys
+import urllib.parse
+import xml.etree.ElementTree
+
+
+@dataclasses.dataclass
+class Count:
+    """How many cases ended how."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def add(self, other: Count) -> None:
+        """Adds ``other`` to this."""
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+
+
+def cases_of(xml_text: str) -> Count:
+    """The cases in one test.xml."""
+    count = Count()
+    try:
+        root = xml.etree.ElementTree.fromstring(xml_text)
+    except xml.etree.ElementTree.ParseError:
+        return count
+    for case in root.iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            count.failed += 1
+        elif case.find("skipped") is not None or case.get("result") in ("skipped", "suppressed"):
+            count.skipped += 1
+        else:
+            count.passed += 1
+    return count
+
+
+def local_path(uri: str) -> pathlib.Path:
+    """The file that a file:// address of Bazel's names."""
+    return pathlib.Path(urllib.parse.unquote(urllib.parse.urlparse(uri).path))
+
+
+def read_run(events: str) -> tuple[Count, list[str]]:
+    """The count of one run, and the labels of the targets that failed."""
+    files: dict[str, list[str]] = {}
+    statuses: dict[str, str] = {}
+    for line in events.splitlines():
+        event = json.loads(line)
+        identity = event["id"]
+        if "testResult" in identity and "testResult" in event:
+            key = identity["testResult"]["label"]
+            outputs = event["testResult"].get("testActionOutput", [])
+            # A later attempt replaces an earlier one.
+            files[key] = [output["uri"] for output in outputs if output["name"] == "test.xml"]
+        elif "testSummary" in identity and "testSummary" in event:
+            statuses[identity["testSummary"]["label"]] = event["testSummary"].get("overallStatus", "NO_STATUS")
+        elif "targetCompleted" in identity and not event.get("completed", {}).get("success", False):
+            # A test that was built and failed has a summary, which says more.
+            statuses.setdefault(identity["targetCompleted"]["label"], "NOT_BUILT")
+
+    total = Count()
+    failed = []
+    for label, status in sorted(statuses.items()):
+        count = Count()
+        for uri in files.get(label, []):
+            path = local_path(uri)
+            if path.is_file():
+                count.add(cases_of(path.read_text(errors="replace")))
+        if status not in ("PASSED", "FLAKY"):
+            failed.append(f"{label} ({status})")
+            count.failed = max(count.failed, 1)
+        total.add(count)
+    return total, failed
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the failed targets and the closing line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problem", action="append", default=[], help="a step that failed")
+    parser.add_argument("events", nargs="*", help="files written by --build_event_json_file")
+    flags = parser.parse_args(arguments)
+    total = Count()
+    for name in flags.events:
+        path = pathlib.Path(name)
+        step = path.stem
+        if not path.is_file():
+            print(f"summary: {step} left no results: it ended before its first test")
+            total.failed += 1
+            continue
+        count, failed = read_run(path.read_text())
+        for label in failed:
+            print(f"FAILED: {label} in {step}")
+        if step in flags.problem and not failed:
+            count.failed += 1
+        total.add(count)
+        print(f"{step}: {count.passed} cases passed, {count.failed} failed, {count.skipped} skipped")
+    others = [step for step in flags.problem if step not in {pathlib.Path(name).stem for name in flags.events}]
+    for step in others:
+        print(f"FAILED: {step}")
+    total.failed += len(others)
+    if total.passed + total.failed == 0:
+        print("summary: no test ran")
+    skipped = f", {total.skipped} skipped" if total.skipped else ""
+    print(f"{total.passed} passed, {total.failed} failed{skipped}")
+    return 1 if total.failed or not total.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

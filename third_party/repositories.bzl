@@ -68,6 +68,7 @@ def cuda():
         build_file = "//third_party/cuda:repo.BUILD",
         folder = "cu13",
         requirements = "//third_party/cuda:requirements.lock",
+        runtime = "nvidia_cuda_runtime-13.0.96",
     )
     rules_cuda(
         name = "rules_cuda",

@@ -69,6 +69,16 @@ def _cuda_toolkit_impl(ctx):
     if not ctx.path("toolkit/include/cufile.h").exists:
         fail("find cufile.h for @{} in {}/include: not there; remedy: add the cuFile headers to that toolkit".format(ctx.name, root))
     ctx.symlink(str(root) + "/include/cufile.h", "cufile/cufile.h")
+
+    # The static runtime becomes part of our wheel; its terms go along.
+    terms = [path for path in [
+        ctx.path("wheels/{}.dist-info/{}".format(ctx.attr.runtime, name))
+        for name in ["License.txt", "licenses/License.txt", "licenses/LICENSE.txt"]
+    ] + [ctx.path("toolkit/EULA.txt")] if path.exists]
+    if terms:
+        ctx.symlink(terms[0], "LICENSE.txt")
+    else:
+        ctx.file("LICENSE.txt", "The terms of the CUDA toolkit were not found where this was built.\n", executable = False)
     ctx.template("BUILD", ctx.attr.build_file, {"{lib}": lib}, executable = False)
 
 cuda_toolkit = repository_rule(
@@ -77,6 +87,7 @@ cuda_toolkit = repository_rule(
         "build_file": attr.label(mandatory = True),
         "folder": attr.string(mandatory = True, doc = "Where the wheels unpack to, below nvidia/."),
         "requirements": attr.label(mandatory = True, allow_single_file = True),
+        "runtime": attr.string(mandatory = True, doc = "Name and version of the runtime's wheel, as pip spells its folder."),
         "_python_repository": attr.label(default = "@pyenv//:BUILD"),
     },
     environ = ["COLDSNAP_CUDA"],
@@ -86,7 +97,7 @@ def _rules_cuda_impl(ctx):
     toolkit = ""  # the subset asks for @cuda_toolkit when something compiles, so that plain C++ never fetches it
     if _mode(ctx) == "real":
         ctx.download_and_extract(url = ctx.attr.urls, sha256 = ctx.attr.sha256, stripPrefix = ctx.attr.strip_prefix)
-        
+
         # Not an attribute: Bazel fetches what attributes name, wanted or not.
         toolkit = str(ctx.path(Label("@cuda_toolkit//:BUILD")).dirname.get_child("toolkit"))
     else:

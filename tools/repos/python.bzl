@@ -19,6 +19,16 @@ print(sysconfig.get_config_var("EXT_SUFFIX"))
 print(sysconfig.get_path("include"))
 """
 
+# Of nanobind and of the hash map that it carries.
+_NANOBIND_TERMS = """
+import importlib.metadata as m
+for file in m.files("nanobind"):
+    if file.name.startswith("LICENSE"):
+        print(file.locate().read_text())
+    elif file.name == "robin_map.h":
+        print(file.locate().read_text().split("*/")[0])
+"""
+
 def _probe(ctx, program):
     """What an interpreter says of itself, or (None, why not)."""
 
@@ -116,6 +126,8 @@ def _python_environment_impl(ctx):
             ))
         ctx.symlink(headers, "include")
         ctx.symlink(site + "/nanobind", "nanobind")
+        terms = _run(ctx, "find nanobind's terms", ["venv/bin/python", "-c", _NANOBIND_TERMS], "see below")
+        ctx.file("LICENSE.txt", terms, executable = False)
 
     abi3 = python.version >= [3, 12]
     tag = "cp{}{}".format(*python.version)

@@ -50,6 +50,13 @@ def _system_library_impl(ctx):
         if not str(found).startswith("/usr/"):
             rpaths[str(found.dirname)] = True
 
+    # The wheel carries the terms of what is linked into it.
+    terms = _first(ctx, ["{}/share/doc/{}/copyright".format(prefix, ctx.attr.apt.split(" ")[0]) for prefix in prefixes])
+    if terms:
+        ctx.symlink(terms, "LICENSE.txt")
+    else:
+        ctx.file("LICENSE.txt", "The terms of {} were not found where this was built.\n".format(ctx.name), executable = False)
+
     ctx.file("defs.bzl", '"""Written by tools/repos/system.bzl."""\n\nRPATHS = {}\n'.format(repr(rpaths.keys())))
     ctx.template("BUILD", ctx.attr.build_file, executable = False)
 

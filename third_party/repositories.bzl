@@ -72,6 +72,8 @@ def cuda():
     )
     rules_cuda(
         name = "rules_cuda",
+        platforms_sha256 = "218efe8ee736d26a3572663b374a253c012b716d8af0c07e842e82f238a0a7ee",
+        platforms_urls = ["https://github.com/bazelbuild/platforms/releases/download/0.0.10/platforms-0.0.10.tar.gz"],
         sha256 = "fe8d3d8ed52b9b433f89021b03e3c428a82e10ed90c72808cc4988d1f4b9d1b3",
         strip_prefix = "rules_cuda-v0.2.5",
         subset = {

@@ -93,22 +93,41 @@ cuda_toolkit = repository_rule(
     environ = ["COLDSNAP_CUDA"],
 )
 
-def _rules_cuda_impl(ctx):
-    toolkit = ""  # the subset asks for @cuda_toolkit when something compiles, so that plain C++ never fetches it
-    if _mode(ctx) == "real":
-        ctx.download_and_extract(url = ctx.attr.urls, sha256 = ctx.attr.sha256, stripPrefix = ctx.attr.strip_prefix)
+# What WORKSPACE loads from the rules of either kind.
+_TOOLKIT_BZL = """# Written by tools/repos/cuda.bzl.
+{preamble}
+TOOLKIT = "{toolkit}"
 
-        # Not an attribute: Bazel fetches what attributes name, wanted or not.
-        toolkit = str(ctx.path(Label("@cuda_toolkit//:BUILD")).dirname.get_child("toolkit"))
-    else:
+def platforms():
+    {platforms}
+"""
+
+def _rules_cuda_impl(ctx):
+    if _mode(ctx) == "subset":
         for label, path in ctx.attr.subset.items():
             ctx.symlink(ctx.path(label), path)
         ctx.file("BUILD", "")
-    ctx.file("cuda/toolkit.bzl", '"""Written by tools/repos/cuda.bzl."""\n\nTOOLKIT = "{}"\n'.format(toolkit), executable = False)
+
+        # The subset asks for @cuda_toolkit when something compiles, so that plain C++ never fetches it.
+        ctx.file("cuda/toolkit.bzl", _TOOLKIT_BZL.format(preamble = "", platforms = "pass", toolkit = ""), executable = False)
+        return
+    ctx.download_and_extract(url = ctx.attr.urls, sha256 = ctx.attr.sha256, stripPrefix = ctx.attr.strip_prefix)
+    ctx.file("cuda/toolkit.bzl", _TOOLKIT_BZL.format(
+        preamble = 'load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")',
+        # Declared before theirs, which is older than Bazel 7 can do with.
+        platforms = "http_archive(name = \"platforms\", sha256 = \"{}\", urls = {})".format(
+            ctx.attr.platforms_sha256,
+            repr(ctx.attr.platforms_urls),
+        ),
+        # A Label here and no attribute: Bazel fetches what attributes name, wanted or not.
+        toolkit = ctx.path(Label("@cuda_toolkit//:BUILD")).dirname.get_child("toolkit"),
+    ), executable = False)
 
 rules_cuda = repository_rule(
     implementation = _rules_cuda_impl,
     attrs = {
+        "platforms_sha256": attr.string(mandatory = True),
+        "platforms_urls": attr.string_list(mandatory = True),
         "sha256": attr.string(mandatory = True),
         "strip_prefix": attr.string(mandatory = True),
         "subset": attr.label_keyed_string_dict(mandatory = True, doc = "Files of the subset -> where the real rules have theirs."),

@@ -121,7 +121,7 @@ class _Ticker:
         if self._progress is not None and done > self._reported and (now >= self._next or done == total):
             self._reported, self._next = done, now + _TICK_S
             self._progress(done, total)
-        return False
+        return self.cancelled  # the callback may just have asked for it
 
     @property
     def cancelled(self) -> bool:
@@ -272,8 +272,7 @@ def _claimed(device: str, ranges: list[Range]) -> Iterator[None]:
         yield
     finally:
         with _running_lock:
-            # By identity: two restores of nothing are equal.
-            _running[:] = [entry for entry in _running if entry is not mine]
+            _running.remove(mine)
 
 
 def _check_arguments(partial: object, progress: object, cancel: object) -> None:

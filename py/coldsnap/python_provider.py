@@ -283,10 +283,12 @@ class _ExtentDigest:
 
     def check(self) -> None:
         """Raise unless the whole extent was what the artifact says."""
-        if f"{self._crc32:08x}" != self._info.crc32:
-            raise self._lost(self._first_bad_piece())
+        crc32 = f"{self._crc32:08x}"
+        if crc32 != self._info.crc32:
+            raise self._lost(self._first_bad_piece(), f"crc32 is {crc32} and the artifact says {self._info.crc32}")
         if self._sha256 and self._root.hexdigest() != self._info.sha256t:
-            raise self._lost(None)
+            found = f"sha256t is {self._root.hexdigest()} and the artifact says {self._info.sha256t}"
+            raise self._lost(None, found)
 
     def _first_bad_piece(self) -> int | None:
         # Only after a failure: a CRC says that something differs, the leaves say where. The file is read once more.
@@ -300,11 +302,11 @@ class _ExtentDigest:
                 return index
         return None
 
-    def _lost(self, piece: int | None) -> errors.DataLossError:
+    def _lost(self, piece: int | None, found: str = "") -> errors.DataLossError:
         if piece is None:
             what = (
-                f"crc32 is {self._crc32:08x} and the artifact says {self._info.crc32}, though each 64 KiB piece of the "
-                "file has its right digest: the manifest, the memory or the transfer is at fault"
+                f"{found}, though each 64 KiB piece of the file has its right digest: "
+                "the manifest, the memory or the transfer is at fault"
             )
         else:
             begin = piece * LEAF_BYTES

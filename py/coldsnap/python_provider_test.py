@@ -107,6 +107,21 @@ def test_a_wrong_crc32_in_the_manifest_is_no_piece_s_fault(artifact: Artifact, d
     assert destinations.every_byte_is(0xFF)
 
 
+def test_each_digest_counts_by_itself(artifact: Artifact, destinations: Destinations) -> None:
+    artifact._extents[2] = artifact._extents[2]._replace(sha256t="0" * 64)
+    with pytest.raises(
+        errors.DataLossError, match=r"extent 2 \(w2\): sha256t is [0-9a-f]{64} and the artifact says 0{64}, "
+    ):
+        hydrate(artifact, destinations)
+    hydrate(artifact, destinations, verify="crc32")
+
+    right = artifact.native.leaves
+    artifact.native.leaves = lambda extent: right(extent)[:-1] + b"?"  # type: ignore[method-assign]
+    with pytest.raises(errors.DataLossError, match=r"extent 0 \(w0\): piece 0 "):
+        hydrate(artifact, destinations)
+    hydrate(artifact, destinations, verify="crc32")
+
+
 def test_a_file_that_got_shorter_is_refused_before_the_first_byte(
     artifact: Artifact, destinations: Destinations
 ) -> None:
@@ -122,7 +137,9 @@ def test_a_file_that_gets_shorter_meanwhile(artifact: Artifact, destinations: De
         os.ftruncate(artifact.native.blob_fd, 150)
         return False
 
-    with pytest.raises(errors.DataLossError, match=r"extent 1 \(w1\).*at offset 100 of the blob.*ends after 50 of them"):
+    with pytest.raises(
+        errors.DataLossError, match=r"extent 1 \(w1\).*at offset 100 of the blob.*ends after 50 of them"
+    ):
         hydrate(artifact, destinations, tick=shorten)
     assert destinations.every_byte_is(0xFF)
 

@@ -10,8 +10,7 @@ import functools
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from coldsnap import errors
 
@@ -54,8 +53,7 @@ NUMPY_STAND_INS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TensorView:
+class TensorView(NamedTuple):
     """The memory behind one tensor. Holds no reference: whoever uses the addresses keeps the tensor alive.
 
     Attributes:

@@ -47,6 +47,15 @@ def test_negative_strides_begin_inside_the_storage() -> None:
     assert (view.storage_address, view.storage_nbytes) == (address_of(owner), 40)
 
 
+def test_a_storage_that_is_walked_backwards() -> None:
+    buffer = bytearray(40)
+    begin = address_of(np.frombuffer(buffer, np.uint8))
+    backwards = np.ndarray((2, 5), np.int32, buffer, 16, (20, -4))
+    view = view_of("w", backwards)
+    assert view.address == begin + 16
+    assert (view.storage_address, view.storage_nbytes) == (begin, 40)
+
+
 def test_memory_that_is_no_array_s() -> None:
     buffer = bytearray(64)
     whole = view_of("w", np.frombuffer(buffer, np.uint8)[8:16])

@@ -6,7 +6,7 @@
 Importing this imports neither torch nor numpy nor any CUDA library: those come with the tensors.
 """
 
-from coldsnap.artifact import Artifact, ExtentInfo, TensorInfo, open  # noqa: A004 - coldsnap.open is the public name
+from coldsnap.artifact import Artifact, ExtentInfo, TensorInfo, open
 from coldsnap.errors import (
     Cancelled,
     CudaError,

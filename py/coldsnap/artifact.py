@@ -200,7 +200,7 @@ def open_artifact(path: str | os.PathLike[str], *, shard: str | None = None) -> 
     return Artifact(load_native().open_artifact(where, which))
 
 
-open = open_artifact  # noqa: A001 - the public name is coldsnap.open
+open = open_artifact  # the public name: coldsnap.open
 
 
 def _as_path(path: object) -> str:

@@ -177,7 +177,7 @@ class InternalError(Error, RuntimeError):
     exit_code = 1
 
 
-class Cancelled(Error, RuntimeError):  # noqa: N818 - it is no error of anybody's
+class Cancelled(Error, RuntimeError):
     """The caller asked to stop. Destinations that were touched are all 0xFF."""
 
     code = "cancelled"

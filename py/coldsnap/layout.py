@@ -6,8 +6,7 @@ ranges are those of extents, found from the tensors in them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from coldsnap import errors
 from coldsnap.artifact import Artifact, TensorInfo
@@ -34,9 +33,10 @@ def match(artifact: Artifact, views: Mapping[str, TensorView], partial: bool) ->
         RequestInvalidError: A destination is read-only.
     """
     _check_names(artifact, views, partial)
-    _check_each("is read-only", views.values(), _read_only, errors.RequestInvalidError)
     infos = {name: artifact[name] for name in views}
-    _check_each("differ from the artifact", views.values(), lambda view: _difference(infos[view.name], view))
+    _refuse("differ from the artifact", (_difference(infos[name], view) for name, view in views.items()))
+    read_only = (f"{name!r}" for name, view in views.items() if not view.writable)
+    _refuse("read-only", read_only, errors.RequestInvalidError)
     _check_one_device(views)
 
     members: dict[int, list[TensorView]] = {}
@@ -73,22 +73,13 @@ def _check_names(artifact: Artifact, views: Mapping[str, TensorView], partial: b
         )
 
 
-def _check_each(
-    what: str,
-    views: Any,
-    problem: Callable[[TensorView], str | None],
-    kind: type[errors.Error] = errors.LayoutError,
-) -> None:
+def _refuse(what: str, problems: Iterable[str | None], kind: type[errors.Error] = errors.LayoutError) -> None:
     """Raise one error for all the destinations with a problem: the first ones in words, the rest as a number."""
-    found = [text for view in views if (text := problem(view)) is not None]
+    found = [text for text in problems if text is not None]
     if found:
         more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
         count = f"{len(found)} destination{'s' if len(found) > 1 else ''}"
         raise kind(f"match destinations: {count} {what}: {'; '.join(found[:_SHOWN])}{more}", stage="open")
-
-
-def _read_only(view: TensorView) -> str | None:
-    return None if view.writable else f"{view.name!r}"
 
 
 def _difference(info: TensorInfo, view: TensorView) -> str | None:
@@ -127,6 +118,9 @@ def _range_of(artifact: Artifact, infos: Mapping[str, TensorInfo], extent: int, 
     nbytes = artifact.extent(extent).nbytes
     first = views[0]
     begin = first.address - infos[first.name].offset
+    storage_end = first.storage_address + first.storage_nbytes
+    if len(views) == 1 and first.storage_address <= begin and begin + nbytes <= storage_end:
+        return extent, begin, nbytes  # nearly always
     for view in views:
         if view.address - infos[view.name].offset != begin:
             raise errors.LayoutError(

@@ -102,7 +102,7 @@ def test_a_wrong_byte_is_named_by_extent_tensor_and_piece(
 
 def test_a_wrong_crc32_in_the_manifest_is_no_piece_s_fault(artifact: Artifact, destinations: Destinations) -> None:
     artifact._extents[2] = artifact._extents[2]._replace(crc32="00000000")
-    with pytest.raises(errors.DataLossError, match="extent 2.*the artifact says 00000000, though each 64 KiB piece"):
+    with pytest.raises(errors.DataLossError, match=r"extent 2.*the artifact says 00000000, though each 64 KiB piece"):
         hydrate(artifact, destinations)
     assert destinations.every_byte_is(0xFF)
 

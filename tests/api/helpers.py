@@ -30,6 +30,7 @@ Tensors = dict[str, np.ndarray]
 
 
 def random_bytes(nbytes: int, seed: int = 7) -> np.ndarray:
+    """Bytes that differ from piece to piece; the same for the same seed."""
     return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8)
 
 
@@ -68,15 +69,18 @@ def untouched_like(tensors: Mapping[str, np.ndarray]) -> Tensors:
 
 
 def every_byte_is(tensors: Mapping[str, np.ndarray], value: int) -> bool:
+    """Whether all bytes of all tensors are ``value``."""
     return all((np.ascontiguousarray(tensor).reshape(-1).view(np.uint8) == value).all() for tensor in tensors.values())
 
 
 def assert_same_bytes(tensors: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    """Compare bit for bit, so that NaNs count too."""
     for name, tensor in expected.items():
         assert tensors[name].tobytes() == tensor.tobytes(), name
 
 
 def file_of(artifact: pathlib.Path, name: str) -> pathlib.Path:
+    """Where an artifact with one shard keeps the file."""
     return artifact / name if name == "artifact.json" else artifact / "shard-00-00-00" / name
 
 
@@ -92,6 +96,7 @@ def writable(path: pathlib.Path):
 
 
 def flip_bit(path: pathlib.Path, offset: int, bit: int = 0) -> None:
+    """Change one bit of a file; the same call again changes it back."""
     with writable(path), path.open("r+b") as file:
         file.seek(offset)
         byte = file.read(1)[0]
@@ -100,6 +105,7 @@ def flip_bit(path: pathlib.Path, offset: int, bit: int = 0) -> None:
 
 
 def truncate(path: pathlib.Path, nbytes: int) -> None:
+    """Give a file another size."""
     with writable(path):
         os.truncate(path, nbytes)
 
@@ -135,4 +141,5 @@ def comparable(receipt: coldsnap.Receipt) -> dict[str, Any]:
 
 
 def codes(receipt: coldsnap.Receipt) -> list[str]:
+    """The codes of the reasons, in order."""
     return [reason["code"] for reason in receipt.reasons]

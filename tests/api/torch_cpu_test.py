@@ -1,5 +1,6 @@
 """torch tensors in CPU memory: every type, views and ties, and what has no plain memory."""
 
+import contextlib
 import pathlib
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 import torch
 
 import coldsnap
-from coldsnap.tensors import view_of
+from coldsnap import layout, python_provider
+from coldsnap.tensors import view_of, views_of
 from tests.api import helpers
 from tests.api.helpers import BACKENDS, POISON, UNTOUCHED
 
@@ -133,6 +135,50 @@ def test_a_restore_that_fails_poisons_to_nan(tmp_path: pathlib.Path) -> None:
             coldsnap.hydrate(artifact, {"w": destination}, backend=backend)
         assert set(bytes_of(destination)) == {POISON}
         assert destination.isnan().all()
+
+
+class StagedOnTheHost(python_provider.CudaMemory):
+    """What the Python provider does for CUDA tensors, over CPU tensors: there is no stream to wait for."""
+
+    def ordered(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
+
+    def finish(self) -> None:
+        pass
+
+
+def test_staging_writes_the_storages_behind_the_views(tmp_path: pathlib.Path) -> None:
+    fused = torch.from_numpy(helpers.random_bytes(4 * 100_000)).view(torch.float32)
+    tensors = {"a": fused[1000:50_000], "b": fused[50_000:].reshape(-1, 100).t(), "c": torch.arange(7)}
+    artifact = coldsnap.open(helpers.write(tmp_path / "artifact", tensors))
+    blank = filled_like(fused, UNTOUCHED)
+    destinations = {"a": blank[1000:50_000], "b": blank[50_000:].reshape(-1, 100).t(), "c": torch.zeros(7).long()}
+    ranges = layout.match(artifact, views_of(destinations), False)
+    memory = StagedOnTheHost(destinations.values(), "cpu", 65536, ())
+    memory.check(ranges)
+
+    def restore(stop: bool) -> None:
+        python_provider.hydrate(
+            artifact,
+            ranges,
+            memory,
+            verify="crc32+sha256",
+            chunk_bytes=65536,
+            tick=lambda done, total: stop and done > 0,
+            stages_s={},
+        )
+
+    restore(stop=False)
+    assert bytes_of(blank) == bytes_of(fused)
+    assert torch.equal(destinations["c"], tensors["c"])
+
+    with pytest.raises(coldsnap.Cancelled):
+        restore(stop=True)
+    assert set(bytes_of(blank)) == set(bytes_of(destinations["c"])) == {POISON}
+
+    extent, address, nbytes = ranges[0]
+    with pytest.raises(coldsnap.RouteUnavailableError, match="no single torch storage"):
+        memory.check([(extent, address + 1, nbytes)])
 
 
 def _no_memory() -> dict[str, Any]:

@@ -185,6 +185,8 @@ TEST(HostileManifestTest, Numbers) {
   EXPECT_THAT(After("\"extent\":[0,1,", "\"extent\":[1,0,"), HasSubstr("reach outside extent 1"));
   EXPECT_THAT(After("\"offset\":[0,", "\"offset\":[1,"),
               HasSubstr("131072 bytes at offset 1 reach outside extent 0 of 131072 bytes"));
+  EXPECT_THAT(After("\"offset\":[0,0,0,0,0", "\"offset\":[0,0,0,0,1"),
+              HasSubstr("offset is 1 but the tensor has no bytes"));
   EXPECT_THAT(After("\"offset\":[0,", "\"offset\":[9007199254740991,"), HasSubstr("reach outside extent 0"));
   EXPECT_THAT(After("\"shapes\":[[64,1024]", "\"shapes\":[[9007199254740991,9007199254740991]"),
               HasSubstr("reach past 2^53-1 bytes"));

@@ -54,13 +54,11 @@ Status CheckInsideStorage(const TensorSpec& spec, uint64_t span_bytes) {
     return Invalid(StrCat("its storage of ", spec.storage_nbytes, " bytes at ", spec.storage_address,
                           " passes the address space"));
   }
-  if (spec.storage_nbytes == 0 && span_bytes == 0) return Status::Ok();  // no memory, so no address to check
+  if (span_bytes == 0) return Status::Ok();  // torch gives an empty tensor the address 0, wherever its storage is
   const bool starts_inside = spec.address >= spec.storage_address && spec.address <= storage_end;
   if (starts_inside && span_bytes <= storage_end - spec.address) return Status::Ok();
-  return Invalid(
-      StrCat("its ", span_bytes, " bytes at ", spec.address, " reach outside its storage of ", spec.storage_nbytes,
-             " bytes at ", spec.storage_address,
-             span_bytes == 0 ? " (torch gives an empty tensor's data_ptr as 0: add the offset to the storage's)" : ""));
+  return Invalid(StrCat("its ", span_bytes, " bytes at ", spec.address, " reach outside its storage of ",
+                        spec.storage_nbytes, " bytes at ", spec.storage_address));
 }
 
 // Storages that share a byte become one range. Ranges that only touch stay apart: they are separate allocations.
@@ -93,7 +91,7 @@ size_t RangeOf(const std::vector<DeviceRange>& ranges, uint64_t address) {
 // Large ranges first, then small ones, each by the smallest name they hold; specs are in name order. Sets every
 // record's extent and offset.
 std::vector<DeviceRange> OrderExtents(const std::vector<TensorSpec>& specs, const std::vector<DeviceRange>& ranges,
-                                      std::vector<TensorRecord>& records) {
+                                      const std::vector<uint64_t>& spans, std::vector<TensorRecord>& records) {
   constexpr size_t kNobody = SIZE_MAX;
   std::vector<size_t> smallest(ranges.size(), kNobody);
   std::vector<size_t> range_of(specs.size(), kNobody);
@@ -118,7 +116,7 @@ std::vector<DeviceRange> OrderExtents(const std::vector<TensorSpec>& specs, cons
   for (size_t i = 0; i < specs.size(); ++i) {
     if (range_of[i] == kNobody) continue;
     records[i].extent = extent_of[range_of[i]];
-    records[i].offset = specs[i].address - ranges[range_of[i]].address;
+    records[i].offset = spans[i] == 0 ? 0 : specs[i].address - ranges[range_of[i]].address;
   }
   return sources;
 }
@@ -181,7 +179,7 @@ Result<Layout> PlanLayout(std::vector<TensorSpec> tensors, uint64_t header_limit
     layout.tensors.push_back(*std::move(record));
     spans.push_back(*span);
   }
-  layout.sources = OrderExtents(tensors, MergeStorages(tensors), layout.tensors);
+  layout.sources = OrderExtents(tensors, MergeStorages(tensors), spans, layout.tensors);
   RETURN_IF_ERROR(NumberObjects(tensors, layout.tensors));
 
   std::vector<uint64_t> nbytes;

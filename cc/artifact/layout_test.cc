@@ -169,7 +169,7 @@ TEST(LayoutTest, EmptyTensors) {
                              R"(,"__storage__.0":{"dtype":"U8","shape":[10],"data_offsets":[0,10]})"
                              R"(,"__pad__.0":{"dtype":"U8","shape":[65526],"data_offsets":[10,65536]})");
   EXPECT_EQ(layout.tensors[3].extent, 0U);
-  EXPECT_EQ(layout.tensors[3].offset, 10U);
+  EXPECT_EQ(layout.tensors[3].offset, 0U);
   EXPECT_EQ(layout.tensors[0].extent, std::nullopt);
   EXPECT_EQ(layout.uncovered_bytes, 10U);
 }
@@ -255,7 +255,7 @@ TEST(LayoutTest, RefusesBadTensorsByName) {
   EXPECT_THAT(changed([](auto& t) { t.address -= 4; }), HasSubstr("reach outside its storage"));
   EXPECT_THAT(changed([](auto& t) { t.address = UINT64_MAX; }), HasSubstr("reach outside its storage"));
   EXPECT_THAT(changed([](auto& t) { t.storage_nbytes = 0; }), HasSubstr("reach outside its storage of 0"));
-  EXPECT_THAT(changed([](auto& t) { t.shape = {0, 3}, t.address = 0; }), HasSubstr("data_ptr as 0"));
+  EXPECT_EQ(changed([](auto& t) { t.shape = {0, 3}, t.address = 0; }), "");
   EXPECT_THAT(changed([](auto& t) { t.storage_address = UINT64_MAX - 5; }), HasSubstr("passes the address space"));
   EXPECT_THAT(changed([](auto& t) { t.name.clear(); }), HasSubstr("the name is empty"));
   EXPECT_THAT(changed([](auto& t) { t.name = std::string("a\0b", 3); }), HasSubstr("NUL at byte 1"));

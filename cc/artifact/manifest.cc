@@ -34,10 +34,13 @@ Sha256 DigestOfText(std::string_view text) { return Sha256Of(std::as_bytes(std::
 Status CheckTensor(const Manifest& manifest, const TensorRecord& tensor) {
   RETURN_IF_ERROR(CheckRecord(tensor));
   ASSIGN_OR_RETURN(const uint64_t span, SpanBytes(tensor));
-  if (!tensor.extent) {
-    if (span == 0 && tensor.offset == 0) return Status::Ok();
+  if (span == 0 && tensor.offset != 0) {
     return Status(Code::kFormatInvalid,
-                  StrCat("extent is null but the tensor has ", span, " bytes at offset ", tensor.offset));
+                  StrCat("offset is ", tensor.offset, " but the tensor has no bytes, so it is 0"));
+  }
+  if (!tensor.extent) {
+    if (span == 0) return Status::Ok();
+    return Status(Code::kFormatInvalid, StrCat("extent is null but the tensor has ", span, " bytes"));
   }
   if (*tensor.extent >= manifest.extents.size()) {
     return Status(Code::kFormatInvalid,

@@ -16,7 +16,7 @@ struct TensorSpec {
   std::string dtype;
   std::vector<uint64_t> shape;   // in elements; F4 packed, as torch has it
   std::vector<int64_t> strides;  // in elements, as many as dimensions
-  uint64_t address = 0;          // of element 0. For an empty tensor: its storage's address plus its offset
+  uint64_t address = 0;          // of element 0; not looked at when there is none
   uint64_t storage_address = 0;  // the whole storage that the tensor is a view of
   uint64_t storage_nbytes = 0;
   uint64_t object = 0;  // equal for names of the same Python object, whatever the number
@@ -31,7 +31,7 @@ struct TensorRecord {
   std::vector<uint64_t> shape;
   std::vector<uint64_t> strides;   // in elements
   std::optional<uint32_t> extent;  // none: the storage has no bytes
-  uint64_t offset = 0;             // of element 0, in bytes into the extent
+  uint64_t offset = 0;             // of element 0, in bytes into the extent; 0 when there is none
   uint64_t object = 0;             // running number, by first appearance in name order
   std::string role;
   std::vector<std::string> attrs;  // sorted by bytes

@@ -1,0 +1,140 @@
+"""Writes the README's tables of measured numbers from results files, so that no number is ever typed by hand.
+
+A table stands between two markers, the first of which names its results file from the top of the repository:
+
+    <!-- measured: bench/results/NAME.json -->
+    <!-- /measured -->
+
+`bazel run //bench:table` rewrites what is between them; with --check it only compares.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from coldsnap import errors
+from coldsnap._bench import flagset
+from coldsnap._bench.sizes import format_rate, format_size
+
+_BLOCK = re.compile(r"(<!-- measured: (?P<name>[^\n>]+?) -->\n)(?P<table>.*?)(<!-- /measured -->)", re.DOTALL)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Rewrite or check the tables.
+
+    Args:
+        argv: The program's name, then the flags.
+    Returns:
+        0; 1 if --check found an old table; 2 for a wrong flag, a missing file or a README without markers.
+    """
+    values = flags.FlagValues()
+    flags.DEFINE_string("readme", "README.md", "the file with the markers, from the top", flag_values=values)
+    flags.DEFINE_string("root", None, "top of the repository (the one bazel runs in)", flag_values=values)
+    flags.DEFINE_boolean("check", False, "compare only", flag_values=values)
+    flags.DEFINE_boolean("help", False, "this text", flag_values=values)
+    try:
+        flagset.parse(values, argv)
+        if values["help"].value:
+            print(f"{__doc__}\nexamples:\n  bazel run //bench:table\n  bazel run //bench:table -- --check")
+            return 0
+        if values["root"].value is not None:
+            root = flagset.user_path("root", values["root"].value)
+        else:
+            root = Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY") or os.getcwd())
+        readme = root / values["readme"].value
+        old = _read(readme)
+        new, count = rewrite(old, root)
+        if not count:
+            raise errors.RequestInvalidError(
+                f"make the tables of {readme.name}: it has no marker",
+                remedy="put <!-- measured: bench/results/NAME.json --> and <!-- /measured --> around the place",
+            )
+    except errors.Error as error:
+        print(f"table: {error}", file=sys.stderr)
+        return error.exit_code
+    if old == new:
+        print(f"{readme.name}: {count} tables, all up to date")
+        return 0
+    if values["check"].value:
+        print(f"table: {readme.name} differs from its results; run: bazel run //bench:table", file=sys.stderr)
+        return 1
+    readme.write_text(new, encoding="utf-8")
+    print(f"{readme.name}: {count} tables, rewritten")
+    return 0
+
+
+def rewrite(text: str, root: Path) -> tuple[str, int]:
+    """Put the tables between the markers of `text`; give the new text and how many tables it has.
+
+    Raises:
+        RequestInvalidError: A results file is missing or is not one.
+    """
+    count = 0
+
+    def fill(match: re.Match[str]) -> str:
+        nonlocal count
+        count += 1
+        return match[1] + _table_of(root / match["name"], match["name"]) + match[4]
+
+    return _BLOCK.sub(fill, text), count
+
+
+def table(results: dict[str, Any]) -> str:
+    """Make the Markdown of one results.json: a line for the machine, one for the ceilings, a row per case."""
+    machine = results["machine"]
+    gpu = machine["gpu"]["name"] if machine["gpu"] else "no GPU (host memory)"
+    facts = [gpu, f"{machine['cores']} cores of {machine['cpu']}", format_size(machine["memory_bytes"])]
+    facts += [str(machine["file_system"]), f"Linux {machine['kernel']}"]
+    bounds = {each["name"]: each["median"] for each in results["ceilings"]}
+    lines = [
+        f"{', '.join(facts)}; payload {format_size(results['payload_bytes'])}, commit {_short(results['commit'])}, "
+        f"medians of {max(len(case['samples_s']) for case in results['cases'])}.",
+        "",
+        "| route | cache | digest | chunk x depth, threads | GB/s | of its ceiling | limited by |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for case in results["cases"]:
+        setting = f"{format_size(case['chunk_bytes'])} x {case['queue_depth']}, {case['threads']}"
+        bound = "-"
+        if case["ratio"] is not None:
+            rate = format_rate(bounds[case["ceiling"]])
+            bound = f"{case['ratio'] * 100:.0f} % of {rate} ({case['ceiling'].split('.')[0].replace('_', ' ')})"
+        cells = (case["route"], case["cache"], case["digest"], setting, format_rate(case["bytes_per_second"]), bound)
+        lines.append(f"| {' | '.join(cells)} | {case['limiting_stage']} |")
+    return "\n".join(lines) + "\n"
+
+
+def _table_of(path: Path, name: str) -> str:
+    try:
+        return table(json.loads(_read(path)))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, errors.Error):
+            raise
+        raise errors.RequestInvalidError(
+            f"make a table from {name}: it is no results.json ({type(error).__name__}: {error})",
+            remedy="write it with bazel run //bench:calibrate -- --output=DIR",
+        ) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise errors.RequestInvalidError(f"read {path.name}: {error.strerror}", remedy="see --help") from error
+
+
+def _short(commit: str) -> str:
+    head, dash, rest = commit.partition("-")
+    return head[:12] + dash + rest
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,233 @@
+"""What this machine can do at best, measured by means that share no code with what is judged.
+
+Files are read by Python threads through `os.preadv` (which drops the GIL) into aligned buffers of their own. Digests
+and pinned copies are the exception: they are the very functions of `_native`, run alone, because the question there is
+what is left of them once everything runs at the same time.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from coldsnap import _native, errors
+from coldsnap._bench import cache, threads
+from coldsnap._bench.arena import Bytes, HostArena
+from coldsnap._bench.sizes import KIB, MIB
+
+RAW_DIRECT_READ = "raw_direct_read"
+RAW_BUFFERED_READ = "raw_buffered_read"
+RAW_DIRECT_WRITE = "raw_direct_write"
+PAGE_CACHE_READ = "page_cache_read"
+MEMORY_COPY = "memory_copy"
+PINNED_H2D = "pinned_h2d"
+PINNED_D2H = "pinned_d2h"
+
+_RAW_BLOCK = 4 * MIB  # large enough that neither the drive nor Python's part of a call sets the pace
+_CACHE_BLOCK = 256 * KIB  # stays in a core's second-level cache, so that only the page cache is read from memory
+_COPY_BYTES = 64 * MIB
+_DIGEST_BYTES = 32 * MIB
+_WRITE_BYTES = 256 * MIB
+_ALIGN = 65536
+
+
+@dataclass
+class Ceiling:
+    """One ceiling: `samples` in bytes per second, one per call of `sample`.
+
+    `mixed` is set once a sample that should have been cold or warm was not proved so; such a ceiling bounds nothing.
+    `refused` holds the system's words when this kind of access does not work here at all.
+    """
+
+    family: str
+    threads: int
+    measure: Callable[[Ceiling], float]
+    samples: list[float] = field(default_factory=list)
+    mixed: bool = False
+    refused: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name in results.json: family, threads, and ``mixed`` where its cache state was not proved."""
+        return f"{self.family}.t{self.threads}" + (".mixed" if self.mixed else "")
+
+    @property
+    def label(self) -> str:
+        """What the progress line says."""
+        return f"{self.family.replace('_', ' ')}, {self.threads} threads"
+
+    @property
+    def median(self) -> float:
+        """The median sample in bytes per second; 0 without samples."""
+        return statistics.median(self.samples) if self.samples else 0.0
+
+    def sample(self) -> None:
+        """Take one sample, or note why this cannot be measured here."""
+        if self.refused:
+            return
+        try:
+            self.samples.append(self.measure(self))
+        except errors.RouteUnavailableError as error:
+            self.refused = error.message
+
+
+def thread_ladder(cores: int) -> list[int]:
+    """Give the thread counts to try: 1, 2, 4, 8, 16, as far as twice the usable cores."""
+    return [count for count in (1, 2, 4, 8, 16) if count == 1 or count <= 2 * cores]
+
+
+def best(ceilings: list[Ceiling], *families: str) -> Ceiling | None:
+    """Find the fastest ceiling, by median, among those families whose cache state was proved; None without one."""
+    usable = [each for each in ceilings if each.family in families and each.samples and not each.mixed]
+    return max(usable, key=lambda each: each.median, default=None)
+
+
+def cold_reads(blob: Path, ladder: list[int]) -> list[Ceiling]:
+    """Raw reads from the drive: direct and buffered, the file dropped from the page cache before each sample."""
+
+    def measure(ceiling: Ceiling) -> float:
+        if not cache.is_cold(cache.make_cold(blob)):
+            ceiling.mixed = True
+        return _read_rate(blob, ceiling.threads, _RAW_BLOCK, direct=ceiling.family == RAW_DIRECT_READ)
+
+    return [Ceiling(family, count, measure) for family in (RAW_DIRECT_READ, RAW_BUFFERED_READ) for count in ladder]
+
+
+def cached_reads(blob: Path, ladder: list[int]) -> list[Ceiling]:
+    """Reads of the resident file into one small reused buffer per thread: what the page cache can give."""
+
+    def measure(ceiling: Ceiling) -> float:
+        if not cache.is_warm(cache.make_warm(blob)):
+            ceiling.mixed = True
+        return _read_rate(blob, ceiling.threads, _CACHE_BLOCK, direct=False)
+
+    return [Ceiling(PAGE_CACHE_READ, count, measure) for count in ladder]
+
+
+def direct_writes(folder: Path, source: HostArena, count: int) -> list[Ceiling]:
+    """Raw direct write of at most 256 MiB to a new file, allocated first and `fdatasync`ed, both within the time."""
+
+    def measure(ceiling: Ceiling) -> float:
+        return _write_rate(folder / "raw-write", source, ceiling.threads)
+
+    return [Ceiling(RAW_DIRECT_WRITE, count, measure)]
+
+
+def copies_and_digests(source: HostArena, cores: int) -> list[Ceiling]:
+    """Host memory copy, crc32 and sha256t: on one core and on all that this process may use."""
+
+    def part(index: int, nbytes: int) -> Bytes:
+        nbytes = min(nbytes, source.nbytes)
+        start = (index * nbytes) % max(1, source.nbytes - nbytes + 1)
+        return source.bytes[start : start + nbytes]
+
+    def copy(ceiling: Ceiling) -> float:
+        share = _COPY_BYTES // ceiling.threads
+        # Buffers made anew would measure page faults; the copies go back and forth between pages that were touched.
+        targets = [part(index, share).copy() for index in range(ceiling.threads)]
+        wall_s = threads.run(ceiling.threads, lambda index, _: np.copyto(targets[index], part(index, share)))
+        return sum(target.size for target in targets) / wall_s
+
+    def digest(function: Callable[[Bytes], object]) -> Callable[[Ceiling], float]:
+        def measure(ceiling: Ceiling) -> float:
+            parts = [part(index, _DIGEST_BYTES) for index in range(ceiling.threads)]
+
+            def work(index: int, _: threads.Stopped) -> None:
+                function(parts[index])
+
+            return sum(each.size for each in parts) / threads.run(ceiling.threads, work)
+
+        return measure
+
+    counts = sorted({1, cores})
+    kinds = ((MEMORY_COPY, copy), ("crc32", digest(_native.crc32)), ("sha256t", digest(_native.sha256t)))
+    return [Ceiling(family, count, measure) for family, measure in kinds for count in counts]
+
+
+def pinned_copies(device: str, payload_bytes: int) -> list[Ceiling]:
+    """Copies between pinned host memory and the device on one stream, each way, in pieces of 4 MiB."""
+
+    def measure(ceiling: Ceiling) -> float:
+        wall_s = _native.measure_copy(device, ceiling.family == PINNED_H2D, payload_bytes, _RAW_BLOCK)
+        return payload_bytes / wall_s
+
+    return [Ceiling(family, 1, measure) for family in (PINNED_H2D, PINNED_D2H)]
+
+
+def _read_rate(path: Path, count: int, block: int, *, direct: bool) -> float:
+    """Read the whole file once, its blocks dealt out to `count` threads; give bytes per second."""
+    doing = f"read {path.name} {'with O_DIRECT ' if direct else ''}by {count} threads"
+    handle = _open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0), doing)
+    try:
+        total = os.fstat(handle).st_size
+        # Anonymous maps start at a page, which is what O_DIRECT wants; filled, so that no page fault is timed.
+        buffers = [mmap.mmap(-1, block) for _ in range(count)]
+        for buffer in buffers:
+            np.frombuffer(buffer, np.uint8).fill(1)
+
+        def work(index: int, stopped: threads.Stopped) -> None:
+            for offset in range(index * block, total, count * block):
+                if stopped():
+                    return
+                wanted = min(block, total - offset)
+                got = os.preadv(handle, [buffers[index]], offset)
+                if got < wanted:
+                    raise errors.IoError(f"{doing}: got {got} of {wanted} bytes at offset {offset}", stage="read")
+
+        return total / threads.run(count, work)
+    except errors.Error:
+        raise
+    except OSError as error:
+        raise _failure(error, doing, direct) from error
+    finally:
+        os.close(handle)
+
+
+def _write_rate(path: Path, source: HostArena, count: int) -> float:
+    """Write a new file with O_DIRECT, sync it, remove it; give bytes per second up to the end of the sync."""
+    total = min(source.nbytes, _WRITE_BYTES) // _ALIGN * _ALIGN
+    doing = f"write {total} bytes to {path.name} with O_DIRECT by {count} threads"
+    handle = _open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_DIRECT, doing)
+    try:
+        view = memoryview(source.bytes)
+
+        def work(index: int, stopped: threads.Stopped) -> None:
+            for offset in range(index * _RAW_BLOCK, total, count * _RAW_BLOCK):
+                if stopped():
+                    return
+                block = view[offset : min(offset + _RAW_BLOCK, total)]
+                got = os.pwritev(handle, [block], offset)
+                if got < len(block):
+                    raise errors.IoError(f"{doing}: wrote {got} of {len(block)} bytes at {offset}")
+
+        allocate_s = threads.run(1, lambda _, __: os.posix_fallocate(handle, 0, total))
+        write_s = threads.run(count, work)
+        sync_s = threads.run(1, lambda _, __: os.fdatasync(handle))
+        return total / (allocate_s + write_s + sync_s)
+    except errors.Error:
+        raise
+    except OSError as error:
+        raise _failure(error, doing, True) from error
+    finally:
+        os.close(handle)
+        path.unlink()
+
+
+def _open(path: Path, flags: int, doing: str) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _failure(error, doing, bool(flags & os.O_DIRECT)) from error
+
+
+def _failure(error: OSError, doing: str, direct: bool) -> errors.Error:
+    """Tell a file system without direct I/O (a fact to note) from a failing drive (an error)."""
+    if direct and error.errno in (22, 95):  # EINVAL, EOPNOTSUPP
+        return errors.RouteUnavailableError(f"{doing}: {error.strerror}")
+    return errors.from_errno(error, doing)

@@ -1,0 +1,349 @@
+"""``coldsnap calibrate`` and ``bazel run //bench:calibrate``: which route, chunk and depth are right on this machine.
+
+The order of things, and why: refuse what cannot fit before anything is written; measure memory and raw writes while the
+source is in memory; write the blob; prove that each route restores it byte for byte; then cold reads and cold restores
+in the same rounds, warm ones after them, so that each ratio compares numbers of the same minutes. The blob's folder is
+gone at the end, whichever end that is (`_bench.workspace`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from absl import flags
+
+from coldsnap import errors, settings
+from coldsnap._bench import flagset, workspace
+from coldsnap._bench.sizes import MIB, format_size
+
+USAGE = """\
+Measure this machine and how close restores come to it.
+
+Writes a random blob, measures what drive, memory and link can do, restores the
+blob by every route that works here, cold and warm, and removes the blob again.
+Prints two tables and writes results.json with every sample.
+
+examples:
+  coldsnap calibrate                          512 MiB, GPU or host memory
+  coldsnap calibrate --path=/models           the drive that holds your models
+  coldsnap calibrate --bytes=536870912 --chunk_bytes=67108864 --queue_depth=2
+                                              one setting, sizes in bytes
+  coldsnap calibrate --bytes=4GiB --sweep     also a grid of chunk, depth, threads
+  coldsnap calibrate --device=cuda:0          this GPU, or an error that says why
+  coldsnap calibrate --device=host            host memory although there is a GPU
+  coldsnap calibrate --samples=9 --seed=7 --output=results
+                                              more samples, results/results.json
+
+from a checkout:  bazel run //bench:calibrate -- --bytes=512MiB
+
+flags:
+"""
+
+_SWEEP_CHUNKS = [1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The flags, checked one by one; None means that the machine decides."""
+
+    nbytes: int
+    hydration: dict[str, settings.Setting]
+    path: Path | None
+    device: str
+    sweep: bool
+    output: Path | None
+    samples: int
+    seed: int
+
+
+def main(argv: Sequence[str]) -> int:
+    """Calibrate.
+
+    Args:
+        argv: The program's name, then the flags.
+    Returns:
+        The exit code: 0 done; 2 a flag is wrong or the machine too small, nothing was written; 4 a restore gave wrong
+        bytes; 5 the machine failed; 130 or 143 interrupted. Failures are one sentence on stderr.
+    """
+    with workspace.signals_raise():
+        try:
+            request = parse_flags(argv)
+            if request is not None:
+                _calibrate(request)
+            sys.stdout.flush()
+            return 0
+        except errors.Error as error:
+            return workspace.leave(_fail(str(error), error.exit_code))
+        except workspace.Interrupted as error:
+            workspace.remove_folders()
+            return workspace.leave(_fail(f"{error}; the blob is removed, no results were written", error.exit_code))
+        except BrokenPipeError:
+            # Nobody reads our output any more; without this the interpreter would complain about it once again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _fail("write to standard output: its reader has closed it", 5)
+
+
+def parse_flags(argv: Sequence[str]) -> Request | None:
+    """Read the flags; with --help print the help and give None.
+
+    Raises:
+        RequestInvalidError: A flag is unknown or its value out of range; the message has value and accepted values.
+    """
+    values = _define_flags()
+    flagset.parse(values, argv)
+    if values["help"].value:
+        print(USAGE + _flag_lines(values), end="")
+        return None
+    get: dict[str, Any] = {name: values[name].value for name in values}
+    # Chunk and depth follow the rules of every restore: flag, else environment, else default.
+    chosen = {"chunk_bytes": get["chunk_bytes"], "queue_depth": get["queue_depth"]}
+    hydration = settings.resolve(chosen | {"backend": "auto", "verify": "crc32+sha256", "place": "host"}, os.environ)
+    kind, _, ordinal = get["device"].partition(":")
+    if get["device"] not in ("auto", "host") and not (kind == "cuda" and ordinal.isascii() and ordinal.isdigit()):
+        _refuse(f"restore to device {get['device']!r}", "--device must be auto, host or cuda:N (cuda:0 is the first)")
+    return Request(
+        nbytes=settings.parse_size(get["bytes"], "--bytes"),
+        hydration=hydration,
+        path=None if get["path"] is None else flagset.user_path("path", get["path"]),
+        device=get["device"],
+        sweep=get["sweep"],
+        output=None if get["output"] is None else flagset.user_path("output", get["output"]),
+        samples=flagset.whole_number(values, "samples", 1, 1000),
+        seed=flagset.whole_number(values, "seed", 0, (1 << 53) - 1),  # what JSON keeps exact
+    )
+
+
+def _calibrate(request: Request) -> None:
+    """Run the whole calibration; raises before anything is written if it cannot end well."""
+    begun = time.monotonic()
+    # Only now: numpy, rich and the native module take time that neither --help nor a wrong flag should cost.
+    from coldsnap import _native
+    from coldsnap._bench import arena, cases, ceilings, cuda, host, machine, report, results
+
+    if request.nbytes < arena.MIN_BYTES:
+        _refuse(
+            f"write a blob of {request.nbytes} bytes: too few for its {len(arena.SMALL_BYTES)} small extents and "
+            f"{len(arena.LARGE_SHARES)} large ones",
+            f"give at least --bytes={arena.MIN_BYTES}",
+        )
+    device, first_line = _choose_device(request.device)
+    cores = _native.default_read_threads()
+    fitted, reasons = settings.fit_ring(request.hydration, cores)
+    chosen = {name: each.value for name, each in fitted.items()}
+    setting = cases.Setting(chosen["chunk_bytes"], chosen["queue_depth"], chosen["read_threads"])
+    output = _checked_output(request.output)
+    parent = _checked_folder(request.path) if request.path else workspace.default_parent()
+    pieces = arena.pieces_of(request.nbytes)
+    host.require_space(parent, request.nbytes)
+    ring = setting.chunk_bytes * setting.queue_depth
+    host.require_memory(request.nbytes, ring, on_host=device == "host")
+    _require_device_memory(device, arena.arena_bytes(pieces))
+
+    mount = host.mount_of(parent)
+    commit, record = machine.commit_or_version(), machine.machine_record(device, parent)
+    print(first_line)
+    print(f"blob: {format_size(request.nbytes)} of random bytes (seed {request.seed}), {len(pieces)} extents")
+    print(f"folder: {parent} ({mount.kind})")
+    print(
+        f"setting: chunk {format_size(setting.chunk_bytes)}, depth {setting.queue_depth}, {setting.threads} threads; "
+        f"{request.samples} samples each",
+        flush=True,
+    )
+
+    notes = [reason["detail"] for reason in reasons]
+    if mount.kind in host.MEMORY_FILE_SYSTEMS:
+        notes.append(f"{mount.kind} keeps its files in memory: nothing here is cold, such samples are marked mixed")
+    ladder = ceilings.thread_ladder(cores)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(workspace.working_folder(parent))
+        artifact = folder / "artifact"
+        source = arena.HostArena(pieces)
+        source.fill(request.seed, cores)
+        found = ceilings.copies_and_digests(source, cores)
+        found += ceilings.direct_writes(folder, source, min(4, ladder[-1]))
+        with report.progress(len(found) * request.samples) as advance:
+            report.run_rounds(found, request.samples, advance)
+
+        with report.progress(1 + len(cases.ROUTES)) as advance:
+            advance("write the blob")
+            workspace.interruptible(lambda: _write_blob(artifact, pieces, source))
+            if device == "host":
+                target: arena.HostArena | arena.DeviceArena = source
+            else:
+                del source
+                target = arena.DeviceArena(stack.enter_context(cuda.DeviceMemory(device, arena.arena_bytes(pieces))))
+            restorer = cases.Restorer(artifact, pieces, target, device, chosen["pinned_max_bytes"])
+            routes = []
+            for route in cases.ROUTES:
+                advance(f"check {route}")
+                target.clear(cores)
+                try:
+                    restorer.run(route, cases.DIGESTS[-1], setting)
+                except errors.RouteUnavailableError as error:
+                    notes.append(f"{route} does not work here: {error}")
+                    continue
+                arena.require_equal(target, pieces, request.seed, route)
+                routes.append(route)
+
+        cold_reads = ceilings.cold_reads(restorer.blob, ladder)
+        warm_reads = ceilings.cached_reads(restorer.blob, ladder)
+        pinned = [] if device == "host" else ceilings.pinned_copies(device, request.nbytes)
+        cold = [each for each in cases.cases_in(restorer, "cold", setting) if each.route in routes]
+        warm = [each for each in cases.cases_in(restorer, "warm", setting) if each.route in routes]
+        grid = cases.sweep_cases(restorer, ladder, _SWEEP_CHUNKS) if request.sweep else []
+        grid = [each for each in grid if each.route in routes]
+        rounds: list[list[Any]] = [[*cold_reads, *cold], [*warm_reads, *pinned, *warm]]
+        rounds += [[each for each in grid if each.wanted_cache == state] for state in ("cold", "warm")]
+        with report.progress(sum(map(len, rounds)) * request.samples) as advance:
+            for steps in rounds:
+                report.run_rounds(steps, request.samples, advance)
+        found = [*cold_reads, *warm_reads, *pinned, *found]
+
+    measured = [*cold, *warm, *grid]
+    document = results.results_of(commit, record, request.seed, request.nbytes, found, measured)
+    written = results.write_json(output, "results.json", document, 0o777 if request.output else 0o700)
+    print()
+    report.print_tables(found, document)
+    print()
+    notes += _notes(found, measured)
+    for note in dict.fromkeys(notes):
+        print(f"note: {note}")
+    print(f"every restore was verified, and compared with its source; took {time.monotonic() - begun:.1f} s")
+    report.print_best(document, written)
+
+
+def _write_blob(folder: Path, pieces: Sequence[Any], source: Any) -> None:
+    """Write the pieces as one artifact at `folder`, through the only writer of the format."""
+    from coldsnap import _native
+
+    tensors = []
+    for number, piece in enumerate(pieces):
+        address = source.address + piece.offset
+        shape, strides = [piece.nbytes], [1]
+        storage = (address, address, piece.nbytes)
+        tensors.append((piece.name, "U8", shape, strides, *storage, number, "", []))
+    identity = json.dumps({"kind": "calibration"}, separators=(",", ":"))
+    _native.write_artifact(str(folder), tensors, identity, "{}", "{}")
+
+
+def _choose_device(asked: str) -> tuple[str, str]:
+    """Decide where restores go, and word the first line.
+
+    Raises:
+        RequestInvalidError: The CUDA device that was asked for is not there; the message has the driver's reason.
+    """
+    from coldsnap import _native
+
+    if asked == "host":
+        return "host", "measuring host memory (asked for by --device=host)"
+    count, reason = _native.cuda_devices()
+    if asked == "auto":
+        if count == 0:
+            return "host", f"no GPU: measuring host memory ({reason})"
+        asked = "cuda:0"
+    if int(asked.partition(":")[2]) >= count:
+        why = f"there are {count} CUDA devices" if count else f"there is no CUDA device ({reason})"
+        _refuse(f"restore to device {asked}: {why}", "give --device=host to measure host memory")
+    return asked, f"GPU: {_native.device_name(asked)} ({asked})"
+
+
+def _require_device_memory(device: str, nbytes: int) -> None:
+    """Refuse a destination that the device's free memory cannot hold with 256 MiB to spare."""
+    if device == "host":
+        return
+    from coldsnap import _native
+
+    free = _native.device_free_bytes(device)
+    if nbytes + 256 * MIB > free:
+        _refuse(
+            f"restore to {device}: needs {nbytes + 256 * MIB} bytes of device memory, and {free} are free",
+            "give a smaller --bytes or another --device",
+        )
+
+
+def _checked_folder(path: Path) -> Path:
+    if not path.is_dir():
+        what = "it is not a folder" if path.exists() else "it does not exist"
+        _refuse(f"write the blob into --path={path}: {what}", "give an existing folder on the drive to measure")
+    if not os.access(path, os.W_OK | os.X_OK):
+        _refuse(f"write the blob into --path={path}: no right to write there", "give a folder of yours on that drive")
+    return path
+
+
+def _checked_output(path: Path | None) -> Path:
+    """Choose the folder of results.json, and see early whether it can be written; nothing is made yet."""
+    if path is None:
+        state = os.environ.get("COLDSNAP_STATE_DIR") or ""
+        if not state:
+            xdg = os.environ.get("XDG_STATE_HOME") or ""
+            state = os.path.join(xdg if os.path.isabs(xdg) else os.path.expanduser("~/.local/state"), "coldsnap")
+        path = Path(state) / "calibration"
+    standing = path
+    while not standing.exists() and standing != standing.parent:
+        standing = standing.parent
+    if not standing.is_dir():
+        _refuse(f"write results.json into {path}: {standing} is a file", "give another --output")
+    if not os.access(standing, os.W_OK | os.X_OK):
+        _refuse(f"write results.json into {path}: no right to write in {standing}", "give another --output")
+    return path
+
+
+def _notes(found: Sequence[Any], measured: Sequence[Any]) -> list[str]:
+    """Say what is missing from the tables, and what could not be proved."""
+    notes = [f"{each.family.replace('_', ' ')} is not possible here: {each.refused}" for each in found if each.refused]
+    notes += [f"{each.route} failed: {each.refused}" for each in measured if each.refused]
+    for each in (case for case in measured if case.cache == "mixed"):
+        low, high = min(each.residency_before) * 100, max(each.residency_before) * 100
+        notes.append(
+            f"{each.route}, wanted {each.wanted_cache}: {low:.0f} to {high:.0f} % was in the page cache, mixed"
+        )
+    if any(case.route == "direct" and case.cache == "warm" for case in measured):
+        notes.append("direct warm passes the resident blob by (100 % in the page cache): the drive bounds it")
+    return notes
+
+
+def _define_flags() -> flags.FlagValues:
+    """Define the flags."""
+    values = flags.FlagValues()
+    common: dict[str, Any] = {"flag_values": values}
+    flags.DEFINE_string("bytes", "512MiB", "payload of the blob (512MiB)", **common)
+    flags.DEFINE_string("chunk_bytes", None, "bytes per slot, a multiple of 65536 (4MiB)", **common)
+    flags.DEFINE_string("queue_depth", None, "slots in flight, 1 to 64 (2 x threads)", **common)
+    flags.DEFINE_string("path", None, "folder on the drive to measure (your cache folder)", **common)
+    flags.DEFINE_string("device", "auto", "auto, host or cuda:N (auto: cuda:0 if it is there)", **common)
+    flags.DEFINE_boolean("sweep", False, "also a grid of chunk x depth x threads, minutes long", **common)
+    flags.DEFINE_string("output", None, "folder for results.json (your state folder)", **common)
+    flags.DEFINE_string("samples", "5", "samples of each number (5)", **common)
+    flags.DEFINE_string("seed", "0", "seed of the random bytes (0)", **common)
+    flags.DEFINE_boolean("help", False, "this text", short_name="h", **common)
+    return values
+
+
+def _flag_lines(values: flags.FlagValues) -> str:
+    """List the flags, one a line."""
+    shown = ("bytes", "chunk_bytes", "queue_depth", "path", "device", "sweep", "output", "samples", "seed")
+    lines = [f"  --{name + ('' if name == 'sweep' else '=...'):<18}{values[name].help}" for name in shown]
+    return "\n".join(lines) + "\n"
+
+
+def _refuse(doing: str, remedy: str) -> NoReturn:
+    raise errors.RequestInvalidError(doing, remedy=remedy)
+
+
+def _fail(message: str, exit_code: int) -> int:
+    """Say in one line on stderr why this ends; give back the exit code."""
+    with contextlib.suppress(OSError):
+        print(f"coldsnap calibrate: {message}", file=sys.stderr, flush=True)
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,99 @@
+"""The README's table and the import benchmark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import import_time, table
+
+README = "# x\n\n<!-- measured: r.json -->\nold\n<!-- /measured -->\n\nrest\n"
+
+
+def results() -> dict[str, Any]:
+    case = {
+        "operation": "hydrate",
+        "route": "direct",
+        "cache": "cold",
+        "digest": "crc32+sha256",
+        "place": "host",
+        "chunk_bytes": 64 << 20,
+        "queue_depth": 2,
+        "threads": 16,
+        "samples_s": [0.25, 0.26, 0.24],
+        "median_s": 0.25,
+        "bytes_per_second": 2147483648,
+        "ceiling": "raw_direct_read.t4",
+        "ratio": 0.98,
+        "limiting_stage": "read",
+        "residency_before": [0.0, 0.0, 0.0],
+    }
+    machine = {"cpu": "CPU", "cores": 16, "memory_bytes": 128 << 30, "kernel": "6.1", "gpu": {"name": "GPU"}}
+    return {
+        "format": 1,
+        "commit": "0123456789abcdef0123456789abcdef01234567-dirty",
+        "machine": machine | {"file_system": "ext4"},
+        "seed": 0,
+        "payload_bytes": 512 << 20,
+        "ceilings": [{"name": "raw_direct_read.t4", "unit": "bytes_per_second", "samples": [1], "median": 2191309845}],
+        "cases": [case],
+    }
+
+
+def run(root: Path, *flags: str) -> int:
+    return table.main(["table", f"--root={root}", *flags])
+
+
+def test_the_table_is_written_and_then_up_to_date(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps(results()))
+    (tmp_path / "README.md").write_text(README)
+    assert run(tmp_path, "--check") == 1
+    assert (tmp_path / "README.md").read_text() == README
+    assert run(tmp_path) == 0
+    text = (tmp_path / "README.md").read_text()
+    row = "| direct | cold | crc32+sha256 | 64 MiB x 2, 16 | 2.15 | 98 % of 2.19 (raw direct read) | read |"
+    assert row in text.splitlines()
+    assert "GPU, 16 cores of CPU, 128 GiB, ext4, Linux 6.1; payload 512 MiB, commit 0123456789ab-dirty" in text
+    assert text.startswith("# x\n\n<!-- measured: r.json -->\n")
+    assert text.endswith("<!-- /measured -->\n\nrest\n")
+    assert run(tmp_path, "--check") == 0
+    assert run(tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("readme", "stored", "says"),
+    [
+        ("no marker", "{}", "it has no marker"),
+        (README, None, "read r.json: No such file"),
+        (README, "{}", "it is no results.json"),
+        (README, "not json", "it is no results.json"),
+        (README, "[]", "it is no results.json"),
+    ],
+)
+def test_what_it_refuses(tmp_path: Path, capsys: Any, readme: str, stored: str | None, says: str) -> None:
+    (tmp_path / "README.md").write_text(readme)
+    if stored is not None:
+        (tmp_path / "r.json").write_text(stored)
+    assert run(tmp_path) == 2
+    stderr = capsys.readouterr().err
+    assert says in stderr
+    assert len(stderr.splitlines()) == 1
+    assert (tmp_path / "README.md").read_text() == readme
+
+
+def test_import_time_keeps_its_samples(tmp_path: Path, capsys: Any) -> None:
+    assert import_time.main(["import_time", "--samples=2", f"--output={tmp_path}"]) == 0
+    assert "import coldsnap: " in capsys.readouterr().out
+    document = json.loads((tmp_path / "import_time.json").read_text())
+    assert [case["operation"] for case in document["cases"]] == ["pass", "import coldsnap"]
+    assert [len(case["samples_s"]) for case in document["cases"]] == [2, 2]
+    assert "torch" not in document["loaded"]
+
+
+@pytest.mark.parametrize("flags", [["--samples=0"], ["--sample=3"], ["x"]])
+def test_import_time_refuses_wrong_flags(capsys: Any, flags: list[str]) -> None:
+    assert import_time.main(["import_time", *flags]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,0 +1,156 @@
+"""A small calibration from flags to results.json; every shape is checked, no time is."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import statistics
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.calibrate.helpers import SMALL, calibrate, command, left_in
+
+CASE_KEYS = [
+    *("operation", "route", "cache", "digest", "place", "chunk_bytes", "queue_depth", "threads", "samples_s"),
+    *("median_s", "bytes_per_second", "ceiling", "ratio", "limiting_stage", "residency_before"),
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path, Path]:
+    """One calibration of 8 MiB with an unaligned end, a chunk larger than the small extents and depth 2."""
+    path, output = tmp_path_factory.mktemp("drive"), tmp_path_factory.mktemp("out") / "new" / "folder"
+    flags = ("--bytes=8388611", "--samples=3", "--device=host", "--chunk_bytes=1MiB", "--queue_depth=2", "--seed=5")
+    return calibrate(*flags, f"--path={path}", f"--output={output}"), path, output
+
+
+def test_it_ends_well_and_leaves_only_the_results(run: Any) -> None:
+    done, path, output = run
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # no bar where stderr is no terminal
+    assert left_in(path) == []
+    assert left_in(output) == ["results.json"]
+
+
+def test_the_output_says_what_is_measured_and_fits_80_columns(run: Any) -> None:
+    done, _, output = run
+    lines = done.stdout.splitlines()
+    assert lines[0] == "measuring host memory (asked for by --device=host)"
+    assert re.fullmatch(r"best route here: (direct|buffered) when .*; results: .*results\.json", lines[-1])
+    assert str(output) in lines[-1]
+    assert "\x1b" not in done.stdout
+    wide = [line for line in lines if len(line) > 80 and not line.startswith(("note:", "folder:", "best route here:"))]
+    assert wide == []
+    assert "every restore was verified, and compared with its source; took " in done.stdout
+
+
+def test_results_have_the_fixed_shape(run: Any) -> None:
+    text = (run[2] / "results.json").read_text(encoding="utf-8")
+    assert text.endswith("}\n")
+    results = json.loads(text)
+    assert list(results) == ["format", "commit", "machine", "seed", "payload_bytes", "ceilings", "cases"]
+    assert (results["format"], results["seed"], results["payload_bytes"]) == (1, 5, 8388611)
+    assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?|[0-9]+\.[0-9]+\.[0-9]+\S*", results["commit"])
+    assert results["machine"]["cores"] >= 1
+    assert results["machine"]["gpu"] is None
+    for ceiling in results["ceilings"]:
+        assert list(ceiling) == ["name", "unit", "samples", "median"]
+        assert ceiling["unit"] == "bytes_per_second"
+        assert len(ceiling["samples"]) == 3
+        assert min(ceiling["samples"]) > 0
+        assert ceiling["median"] == round(statistics.median(ceiling["samples"]))
+    names = [ceiling["name"] for ceiling in results["ceilings"]]
+    assert len(set(names)) == len(names)
+    assert {"page_cache_read.t1", "memory_copy.t1", "crc32.t1", "sha256t.t1"} <= set(names)
+    medians = {ceiling["name"]: ceiling["median"] for ceiling in results["ceilings"]}
+    for case in results["cases"]:
+        check_case(case, results["payload_bytes"], medians)
+
+
+def check_case(case: dict[str, Any], payload_bytes: int, medians: dict[str, int]) -> None:
+    """Check one entry of `cases` against the shape and against itself."""
+    assert list(case) == CASE_KEYS
+    assert case["operation"] == "hydrate"
+    assert case["route"] in ("buffered", "direct")
+    assert case["cache"] in ("cold", "warm", "mixed")
+    assert case["digest"] in ("crc32", "crc32+sha256")
+    assert (case["place"], case["chunk_bytes"], case["queue_depth"]) == ("host", 1 << 20, 2)
+    assert case["threads"] >= 1
+    assert len(case["samples_s"]) == len(case["residency_before"]) == 3
+    assert case["median_s"] == pytest.approx(statistics.median(case["samples_s"]), abs=2e-6)
+    assert case["bytes_per_second"] == pytest.approx(payload_bytes / case["median_s"], rel=0.01)
+    assert case["ratio"] == pytest.approx(case["bytes_per_second"] / medians[case["ceiling"]], rel=0.01)
+    assert isinstance(case["limiting_stage"], str)
+    assert all(0 <= fraction <= 1 for fraction in case["residency_before"])
+    if case["cache"] == "cold":
+        assert max(case["residency_before"]) <= 0.001
+    if case["cache"] == "warm":
+        assert min(case["residency_before"]) >= 0.999
+
+
+def test_each_route_that_works_has_each_cache_state_and_digest(run: Any) -> None:
+    results = json.loads((run[2] / "results.json").read_text(encoding="utf-8"))
+    rows = [(case["route"], case["digest"]) for case in results["cases"]]
+    routes = {"buffered"} if "direct does not work here" in run[0].stdout else {"buffered", "direct"}
+    # Cold and warm: each pair twice. A state that could not be proved is called mixed, and is still a row.
+    assert sorted(rows) == sorted(2 * [(route, digest) for route in routes for digest in ("crc32", "crc32+sha256")])
+
+
+def test_results_name_no_path_and_no_host(run: Any) -> None:
+    text = (run[2] / "results.json").read_text(encoding="utf-8")
+    assert not re.search(r'"/|[ (]/[a-z]', text)
+    assert str(run[1]) not in text
+    assert os.uname().nodename not in re.findall(r'"([^"]*)"', text)
+
+
+def test_relative_paths_start_where_the_user_is(tmp_path: Path) -> None:
+    (tmp_path / "drive").mkdir()
+    done = calibrate(*SMALL, "--path=drive", "--output=out", BUILD_WORKING_DIRECTORY=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert left_in(tmp_path) == ["drive", "out", "out/results.json"]
+
+
+def test_without_path_the_cache_folder_is_used_and_named(tmp_path: Path) -> None:
+    done = calibrate(*SMALL, XDG_CACHE_HOME=str(tmp_path / "c"), COLDSNAP_STATE_DIR=str(tmp_path / "s"))
+    assert done.returncode == 0, done.stderr
+    assert left_in(tmp_path / "s") == ["calibration", "calibration/results.json"]
+    assert "folder: " in done.stdout
+
+
+def test_the_sweep_adds_a_grid(tmp_path: Path) -> None:
+    flags = ("--bytes=2MiB", "--samples=1", "--device=host", "--sweep", f"--path={tmp_path}", f"--output={tmp_path}")
+    done = calibrate(*flags)
+    assert done.returncode == 0, done.stderr
+    cases = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["cases"]
+    settings = {(case["chunk_bytes"], case["queue_depth"], case["threads"]) for case in cases}
+    assert len(settings) >= 12
+    assert max(chunk * depth for chunk, depth, _ in settings) <= 512 << 20
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_a_terminal_gets_a_bar_and_no_color_is_honoured(tmp_path: Path, no_color: bool) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {"TERM": "xterm-256color"}
+    if no_color:
+        environment["NO_COLOR"] = "1"
+    master, slave = pty.openpty()
+    flags = ("--bytes=2MiB", "--samples=1", "--device=host", f"--path={tmp_path}", f"--output={tmp_path}")
+    with subprocess.Popen(command(*flags), env=environment, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                part = os.read(master, 65536)
+            except OSError:  # EIO: the other end is closed
+                break
+            if not part:
+                break
+            seen += part
+    os.close(master)
+    assert process.returncode == 0, seen
+    assert b"restore" in seen
+    assert bool(re.search(rb"\x1b\[[0-9;]*3[0-9]", seen)) is not no_color

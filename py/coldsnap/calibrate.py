@@ -36,9 +36,9 @@ examples:
   coldsnap calibrate --path=/models           the drive that holds your models
   coldsnap calibrate --bytes=536870912 --chunk_bytes=67108864 --queue_depth=2
                                               one setting, sizes in bytes
-  coldsnap calibrate --bytes=4GiB --sweep     also a grid of chunk, depth, threads
-  coldsnap calibrate --device=cuda:0          this GPU, or an error that says why
-  coldsnap calibrate --device=host            host memory although there is a GPU
+  coldsnap calibrate --bytes=4GiB --sweep     chunk x depth x threads as well
+  coldsnap calibrate --device=cuda:0          this GPU, or the reason why not
+  coldsnap calibrate --device=host            host memory in place of a GPU
   coldsnap calibrate --samples=9 --seed=7 --output=results
                                               more samples, results/results.json
 
@@ -47,6 +47,11 @@ from a checkout:  bazel run //bench:calibrate -- --bytes=512MiB
 flags:
 """
 
+# Seconds after the start at which a part is content with its least number of samples, so that the default ends within
+# a minute. A part that began late still takes the least.
+_MEMORY_BY_S = 8.0
+_COLD_BY_S = 32.0
+_WARM_BY_S = 46.0
 _SWEEP_CHUNKS = [1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB]
 
 
@@ -60,7 +65,7 @@ class Request:
     device: str
     sweep: bool
     output: Path | None
-    samples: int
+    samples: range
     seed: int
 
 
@@ -116,7 +121,7 @@ def parse_flags(argv: Sequence[str]) -> Request | None:
         device=get["device"],
         sweep=get["sweep"],
         output=None if get["output"] is None else flagset.user_path("output", get["output"]),
-        samples=flagset.whole_number(values, "samples", 1, 1000),
+        samples=_samples(values),
         seed=flagset.whole_number(values, "seed", 0, (1 << 53) - 1),  # what JSON keeps exact
     )
 
@@ -154,7 +159,7 @@ def _calibrate(request: Request) -> None:
     print(f"folder: {parent} ({mount.kind})")
     print(
         f"setting: chunk {format_size(setting.chunk_bytes)}, depth {setting.queue_depth}, {setting.threads} threads; "
-        f"{request.samples} samples each",
+        f"{request.samples.stop} samples each",
         flush=True,
     )
 
@@ -169,8 +174,8 @@ def _calibrate(request: Request) -> None:
         source.fill(request.seed, cores)
         found = ceilings.copies_and_digests(source, cores)
         found += ceilings.direct_writes(folder, source, min(4, ladder[-1]))
-        with report.progress(len(found) * request.samples) as advance:
-            report.run_rounds(found, request.samples, advance)
+        with report.progress(len(found) * request.samples.stop) as advance:
+            report.run_rounds(found, request.samples, begun + _MEMORY_BY_S, advance)
 
         with report.progress(1 + len(cases.ROUTES)) as advance:
             advance("write the blob")
@@ -200,11 +205,12 @@ def _calibrate(request: Request) -> None:
         warm = [each for each in cases.cases_in(restorer, "warm", setting) if each.route in routes]
         grid = cases.sweep_cases(restorer, ladder, _SWEEP_CHUNKS) if request.sweep else []
         grid = [each for each in grid if each.route in routes]
-        rounds: list[list[Any]] = [[*cold_reads, *cold], [*warm_reads, *pinned, *warm]]
-        rounds += [[each for each in grid if each.wanted_cache == state] for state in ("cold", "warm")]
-        with report.progress(sum(map(len, rounds)) * request.samples) as advance:
-            for steps in rounds:
-                report.run_rounds(steps, request.samples, advance)
+        rounds: list[tuple[list[Any], float]] = [([*cold_reads, *cold], _COLD_BY_S)]
+        rounds += [([*warm_reads, *pinned, *warm], _WARM_BY_S)]
+        rounds += [([each for each in grid if each.wanted_cache == state], _WARM_BY_S) for state in ("cold", "warm")]
+        with report.progress(sum(len(steps) for steps, _ in rounds) * request.samples.stop) as advance:
+            for steps, by_s in rounds:
+                report.run_rounds(steps, request.samples, begun + by_s, advance)
         found = [*cold_reads, *warm_reads, *pinned, *found]
 
     measured = [*cold, *warm, *grid]
@@ -224,7 +230,7 @@ def _write_blob(folder: Path, pieces: Sequence[Any], source: Any) -> None:
     """Write the pieces as one artifact at `folder`, through the only writer of the format."""
     from coldsnap import _native
 
-    tensors = []
+    tensors: list[tuple[Any, ...]] = []
     for number, piece in enumerate(pieces):
         address = source.address + piece.offset
         shape, strides = [piece.nbytes], [1]
@@ -301,13 +307,23 @@ def _notes(found: Sequence[Any], measured: Sequence[Any]) -> list[str]:
     notes = [f"{each.family.replace('_', ' ')} is not possible here: {each.refused}" for each in found if each.refused]
     notes += [f"{each.route} failed: {each.refused}" for each in measured if each.refused]
     for each in (case for case in measured if case.cache == "mixed"):
-        low, high = min(each.residency_before) * 100, max(each.residency_before) * 100
-        notes.append(
-            f"{each.route}, wanted {each.wanted_cache}: {low:.0f} to {high:.0f} % was in the page cache, mixed"
-        )
+        low, high = f"{min(each.residency_before):.0%}", f"{max(each.residency_before):.0%}"
+        share = low if low == high else f"{low} to {high}"
+        notes.append(f"{each.route}, wanted {each.wanted_cache}: {share} was in the page cache, so it is mixed")
     if any(case.route == "direct" and case.cache == "warm" for case in measured):
-        notes.append("direct warm passes the resident blob by (100 % in the page cache): the drive bounds it")
+        notes.append("direct warm: all of the blob was in the page cache; a direct read from a drive passes it by")
+    counts = {len(each.samples) for each in found if each.samples} | {len(each.samples_s) for each in measured}
+    if len(counts - {0}) > 1:
+        notes.append(f"some numbers have {min(counts - {0})} samples, to end in time; --samples=N takes all of them")
     return notes
+
+
+def _samples(values: flags.FlagValues) -> range:
+    """Give least and most samples: as many as asked for, else 5, of which a slow machine may leave out two."""
+    if values["samples"].value is None:
+        return range(3, 5)
+    count = flagset.whole_number(values, "samples", 1, 1000)
+    return range(count, count)
 
 
 def _define_flags() -> flags.FlagValues:
@@ -318,10 +334,10 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_string("chunk_bytes", None, "bytes per slot, a multiple of 65536 (4MiB)", **common)
     flags.DEFINE_string("queue_depth", None, "slots in flight, 1 to 64 (2 x threads)", **common)
     flags.DEFINE_string("path", None, "folder on the drive to measure (your cache folder)", **common)
-    flags.DEFINE_string("device", "auto", "auto, host or cuda:N (auto: cuda:0 if it is there)", **common)
-    flags.DEFINE_boolean("sweep", False, "also a grid of chunk x depth x threads, minutes long", **common)
+    flags.DEFINE_string("device", "auto", "auto (cuda:0 if it is there), host or cuda:N", **common)
+    flags.DEFINE_boolean("sweep", False, "also a grid of chunk x depth x threads", **common)
     flags.DEFINE_string("output", None, "folder for results.json (your state folder)", **common)
-    flags.DEFINE_string("samples", "5", "samples of each number (5)", **common)
+    flags.DEFINE_string("samples", None, "samples of each number (5; 3 or 4 where time is short)", **common)
     flags.DEFINE_string("seed", "0", "seed of the random bytes (0)", **common)
     flags.DEFINE_boolean("help", False, "this text", short_name="h", **common)
     return values

@@ -45,7 +45,7 @@ class Restorer:
 
     def run(self, route: str, digest: str, setting: Setting) -> dict[str, Any]:
         """Restore once, verified; give the native report. Raises what `_native.hydrate` raises."""
-        return _native.hydrate(
+        report: dict[str, Any] = _native.hydrate(
             self._artifact,
             self._ranges,
             self.device,
@@ -58,6 +58,7 @@ class Restorer:
             [],
             _keep_going,
         )
+        return report
 
 
 @dataclass

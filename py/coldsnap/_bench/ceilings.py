@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -134,7 +135,7 @@ def copies_and_digests(source: HostArena, cores: int) -> list[Ceiling]:
         wall_s = threads.run(ceiling.threads, lambda index, _: np.copyto(targets[index], part(index, share)))
         return sum(target.size for target in targets) / wall_s
 
-    def digest(function: Callable[[Bytes], object]) -> Callable[[Ceiling], float]:
+    def digest(function: Callable[[Any], object]) -> Callable[[Ceiling], float]:
         def measure(ceiling: Ceiling) -> float:
             parts = [part(index, _DIGEST_BYTES) for index in range(ceiling.threads)]
 
@@ -154,7 +155,7 @@ def pinned_copies(device: str, payload_bytes: int) -> list[Ceiling]:
     """Copies between pinned host memory and the device on one stream, each way, in pieces of 4 MiB."""
 
     def measure(ceiling: Ceiling) -> float:
-        wall_s = _native.measure_copy(device, ceiling.family == PINNED_H2D, payload_bytes, _RAW_BLOCK)
+        wall_s: float = _native.measure_copy(device, ceiling.family == PINNED_H2D, payload_bytes, _RAW_BLOCK)
         return payload_bytes / wall_s
 
     return [Ceiling(family, 1, measure) for family in (PINNED_H2D, PINNED_D2H)]
@@ -195,7 +196,7 @@ def _write_rate(path: Path, source: HostArena, count: int) -> float:
     doing = f"write {total} bytes to {path.name} with O_DIRECT by {count} threads"
     handle = _open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_DIRECT, doing)
     try:
-        view = memoryview(source.bytes)
+        view = source.bytes.data
 
         def work(index: int, stopped: threads.Stopped) -> None:
             for offset in range(index * _RAW_BLOCK, total, count * _RAW_BLOCK):

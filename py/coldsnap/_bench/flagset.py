@@ -39,7 +39,7 @@ def whole_number(values: flags.FlagValues, name: str, low: int, high: int) -> in
     Raises:
         RequestInvalidError: It is none, or not from `low` to `high`.
     """
-    text = values[name].value.strip()
+    text = str(values[name].value).strip()
     # Sixteen digits hold every bound here; Python refuses to read thousands of them with a message of its own.
     if not (text.isascii() and text.isdigit() and len(text) <= 16 and low <= int(text) <= high):
         raise errors.RequestInvalidError(

@@ -127,7 +127,7 @@ def _memory_cgroups() -> list[tuple[Path, str, str, tuple[str, ...]]]:
             roots.setdefault("memory", point)
     v1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
     v2 = ("memory.max", "memory.current", ("inactive_file", "active_file"))
-    found = []
+    found: list[tuple[Path, str, str, tuple[str, ...]]] = []
     for line in _lines("/proc/self/cgroup"):
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

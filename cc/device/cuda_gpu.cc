@@ -1,0 +1,273 @@
+#include "cc/device/cuda_gpu.h"
+
+#include <cuda_runtime_api.h>
+
+#include <charconv>
+#include <utility>
+
+#include "cc/device/host_gpu.h"
+#include "cc/sys/memory.h"
+#include "cc/sys/owned.h"
+
+namespace coldsnap {
+namespace {
+
+// The runtime keeps the last error until somebody asks; it must not surface in the engine's next innocent call.
+Status FromCuda(cudaError_t error, std::string_view doing) {
+  if (error == cudaSuccess) return Status::Ok();
+  static_cast<void>(cudaGetLastError());
+  const Code code = error == cudaErrorMemoryAllocation ? Code::kOutOfMemory : Code::kCuda;
+  return Status(code, StrCat(doing, ": ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ")"))
+      .WithNative(Domain::kCuda, static_cast<int>(error));
+}
+
+// The thread's current device is the caller's: it is put back at the end.
+class ScopedDevice {
+ public:
+  explicit ScopedDevice(int ordinal) {
+    if (cudaGetDevice(&before_) != cudaSuccess) before_ = -1;
+    status_ = FromCuda(cudaSetDevice(ordinal), StrCat("select CUDA device ", ordinal));
+  }
+  ~ScopedDevice() {
+    if (before_ >= 0) static_cast<void>(cudaSetDevice(before_));
+  }
+  ScopedDevice(const ScopedDevice&) = delete;
+  ScopedDevice& operator=(const ScopedDevice&) = delete;
+  const Status& status() const { return status_; }
+
+ private:
+  int before_ = -1;
+  Status status_;
+};
+
+struct StreamTraits {
+  using Handle = cudaStream_t;
+  static constexpr cudaStream_t kNone = nullptr;  // the default stream, which is never ours
+  static Status Release(cudaStream_t stream) { return FromCuda(cudaStreamDestroy(stream), "destroy a stream"); }
+};
+struct EventTraits {
+  using Handle = cudaEvent_t;
+  static constexpr cudaEvent_t kNone = nullptr;
+  static Status Release(cudaEvent_t event) { return FromCuda(cudaEventDestroy(event), "destroy an event"); }
+};
+struct RegistrationTraits {
+  using Handle = void*;
+  static constexpr void* kNone = nullptr;
+  static Status Release(void* address) { return FromCuda(cudaHostUnregister(address), "unpin host memory"); }
+};
+using Stream = Owned<StreamTraits>;
+using Event = Owned<EventTraits>;
+using Registration = Owned<RegistrationTraits>;
+
+void* Pointer(const DeviceRange& range) {
+  return reinterpret_cast<void*>(range.address);  // NOLINT(performance-no-int-to-ptr): the caller's address
+}
+
+class CudaMark final : public Mark {
+ public:
+  CudaMark(Event start, Event end) : start_(std::move(start)), end_(std::move(end)) {}
+
+  Status Wait() override {
+    if (!recorded_) return Status::Ok();
+    return FromCuda(cudaEventSynchronize(end_.get()), "wait for copies to the device");
+  }
+  double BusySeconds() override {
+    float milliseconds = 0;
+    if (!std::exchange(recorded_, false)) return 0;
+    if (cudaEventElapsedTime(&milliseconds, start_.get(), end_.get()) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      return 0;
+    }
+    return milliseconds / 1e3;
+  }
+  Status RecordStart(cudaStream_t stream) {
+    return FromCuda(cudaEventRecord(start_.get(), stream), "record the start of a copy");
+  }
+  Status RecordEnd(cudaStream_t stream) {
+    RETURN_IF_ERROR(FromCuda(cudaEventRecord(end_.get(), stream), "record the end of a copy"));
+    recorded_ = true;
+    return Status::Ok();
+  }
+
+ private:
+  Event start_;
+  Event end_;
+  bool recorded_ = false;
+};
+
+class CudaLane final : public Lane {
+ public:
+  explicit CudaLane(Stream stream) : stream_(std::move(stream)) {}
+
+  Status Begin(Mark& mark) override { return static_cast<CudaMark&>(mark).RecordStart(stream_.get()); }
+  Status CopyToDevice(const DeviceRange& to, const std::byte* from) override {
+    return FromCuda(cudaMemcpyAsync(Pointer(to), from, to.nbytes, cudaMemcpyHostToDevice, stream_.get()),
+                    StrCat("copy ", to.nbytes, " bytes to the device"));
+  }
+  Status CopyToHost(std::byte* to, const DeviceRange& from) override {
+    return FromCuda(cudaMemcpyAsync(to, Pointer(from), from.nbytes, cudaMemcpyDeviceToHost, stream_.get()),
+                    StrCat("copy ", from.nbytes, " bytes from the device"));
+  }
+  Status Record(Mark& mark) override { return static_cast<CudaMark&>(mark).RecordEnd(stream_.get()); }
+  Status Drain() override {
+    return FromCuda(cudaStreamSynchronize(stream_.get()), "wait for the copies of a stream");
+  }
+
+ private:
+  Stream stream_;
+};
+
+class CudaPinned final : public PinnedMemory {
+ public:
+  CudaPinned(Mapping mapping, Registration registration)
+      : mapping_(std::move(mapping)), registration_(std::move(registration)) {}
+  std::span<std::byte> bytes() override { return BytesOf(mapping_); }
+
+ private:
+  Mapping mapping_;
+  Registration registration_;  // after the mapping, so that it goes first
+};
+
+class CudaGpu final : public Gpu {
+ public:
+  explicit CudaGpu(int ordinal) : ordinal_(ordinal) {}
+
+  std::string Name() const override { return StrCat("cuda:", ordinal_); }
+
+  // Touched memory that is registered in one go: allocation by the driver pins at about 2 GB/s. Never write-combined,
+  // since the digests read the slots.
+  Result<std::unique_ptr<PinnedMemory>> Pin(uint64_t nbytes) override {
+    const ScopedDevice device(ordinal_);
+    RETURN_IF_ERROR(device.status());
+    ASSIGN_OR_RETURN(Mapping mapping, MapTouched(nbytes));
+    void* const address = mapping.get().address;
+    RETURN_IF_ERROR(FromCuda(cudaHostRegister(address, mapping.get().nbytes, cudaHostRegisterPortable),
+                             StrCat("pin ", mapping.get().nbytes, " bytes of host memory"))
+                        .WithRemedy("lower COLDSNAP_PINNED_MAX_BYTES, or give the container more memory"));
+    Registration registration(address);
+    return std::unique_ptr<PinnedMemory>(std::make_unique<CudaPinned>(std::move(mapping), std::move(registration)));
+  }
+
+  Result<std::unique_ptr<Lane>> OpenLane() override {
+    ASSIGN_OR_RETURN(Stream stream, NewStream());
+    return std::unique_ptr<Lane>(std::make_unique<CudaLane>(std::move(stream)));
+  }
+
+  Result<std::unique_ptr<Mark>> NewMark() override {
+    const ScopedDevice device(ordinal_);
+    RETURN_IF_ERROR(device.status());
+    ASSIGN_OR_RETURN(Event start, NewEvent());
+    ASSIGN_OR_RETURN(Event end, NewEvent());
+    return std::unique_ptr<Mark>(std::make_unique<CudaMark>(std::move(start), std::move(end)));
+  }
+
+  Status CheckRange(const DeviceRange& range) override {
+    cudaPointerAttributes attributes{};
+    const std::string doing = StrCat("check that ", range.nbytes, " bytes are memory of ", Name());
+    RETURN_IF_ERROR(FromCuda(cudaPointerGetAttributes(&attributes, Pointer(range)), doing));
+    if (attributes.type == cudaMemoryTypeDevice && attributes.device == ordinal_) return Status::Ok();
+    if (attributes.type == cudaMemoryTypeManaged) return Status::Ok();
+    return Status(Code::kLayoutMismatch,
+                  StrCat(doing, ": the driver says memory type ", static_cast<int>(attributes.type), " of device ",
+                         attributes.device, " (2 is device memory)"));
+  }
+
+  Status WaitForStreams(std::span<const uintptr_t> streams) override {
+    const ScopedDevice device(ordinal_);
+    RETURN_IF_ERROR(device.status());
+    for (const uintptr_t handle : streams) {
+      auto* const stream = reinterpret_cast<cudaStream_t>(handle);  // NOLINT(performance-no-int-to-ptr)
+      RETURN_IF_ERROR(FromCuda(cudaStreamSynchronize(stream), StrCat("wait for the caller's stream ", handle)));
+    }
+    return Status::Ok();
+  }
+
+  Status Poison(std::span<const DeviceRange> ranges) override {
+    const Status status = TryPoison(ranges);
+    if (status.ok()) return status;
+    return Status(Code::kDeviceLost, StrCat("fill ", ranges.size(), " ranges of ", Name(),
+                                            " with 0xFF after a failed restore: ", status.message()))
+        .WithNative(status.domain(), status.native())
+        .WithRemedy("end this process: nobody knows what the destinations hold");
+  }
+
+ private:
+  Result<Stream> NewStream() {
+    const ScopedDevice device(ordinal_);
+    RETURN_IF_ERROR(device.status());
+    cudaStream_t stream = nullptr;
+    RETURN_IF_ERROR(FromCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create a stream"));
+    return Stream(stream);
+  }
+  static Result<Event> NewEvent() {
+    cudaEvent_t event = nullptr;
+    // Blocking waits: a spinning thread would take the core that another reader needs.
+    RETURN_IF_ERROR(FromCuda(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "create an event"));
+    return Event(event);
+  }
+  Status TryPoison(std::span<const DeviceRange> ranges) {
+    ASSIGN_OR_RETURN(const Stream stream, NewStream());
+    for (const DeviceRange& range : ranges) {
+      RETURN_IF_ERROR(FromCuda(cudaMemsetAsync(Pointer(range), 0xFF, range.nbytes, stream.get()),
+                               StrCat("fill ", range.nbytes, " bytes")));
+    }
+    return FromCuda(cudaStreamSynchronize(stream.get()), "wait for the fill");
+  }
+
+  int ordinal_;
+};
+
+}  // namespace
+
+CudaDevices CountCudaDevices() {
+  CudaDevices devices;
+  if (const cudaError_t error = cudaGetDeviceCount(&devices.count); error != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    devices.count = 0;
+    devices.why = error == cudaErrorInsufficientDriver
+                      ? "no NVIDIA driver, or one older than 580 (CUDA 13.0 needs 580 or newer)"
+                      : StrCat(cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
+  } else if (devices.count == 0) {
+    devices.why = "the driver lists no device";
+  }
+  return devices;
+}
+
+Result<CudaDeviceInfo> DescribeCudaDevice(int ordinal) {
+  const ScopedDevice device(ordinal);
+  RETURN_IF_ERROR(device.status());
+  cudaDeviceProp properties{};
+  const std::string doing = StrCat("describe CUDA device ", ordinal);
+  RETURN_IF_ERROR(FromCuda(cudaGetDeviceProperties(&properties, ordinal), doing));
+  CudaDeviceInfo info{.name = properties.name};
+  RETURN_IF_ERROR(FromCuda(cudaDriverGetVersion(&info.driver_version), doing));
+  RETURN_IF_ERROR(FromCuda(cudaRuntimeGetVersion(&info.runtime_version), doing));
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  RETURN_IF_ERROR(FromCuda(cudaMemGetInfo(&free_bytes, &total_bytes), doing));
+  info.free_bytes = free_bytes;
+  info.total_bytes = total_bytes;
+  return info;
+}
+
+Result<std::unique_ptr<Gpu>> OpenCudaGpu(int ordinal) {
+  const CudaDevices devices = CountCudaDevices();
+  if (ordinal < 0 || ordinal >= devices.count) {
+    return Status(Code::kRouteUnavailable, StrCat("open cuda:", ordinal, ": this process sees ", devices.count,
+                                                  " CUDA devices", devices.why.empty() ? "" : ": ", devices.why));
+  }
+  return std::unique_ptr<Gpu>(std::make_unique<CudaGpu>(ordinal));
+}
+
+Result<std::unique_ptr<Gpu>> OpenGpu(const std::string& name) {
+  constexpr std::string_view kCuda = "cuda:";
+  if (name == "host") return OpenHostGpu();
+  int ordinal = -1;
+  const char* const end = name.data() + name.size();
+  if (name.starts_with(kCuda) && std::from_chars(name.data() + kCuda.size(), end, ordinal).ptr == end && ordinal >= 0) {
+    return OpenCudaGpu(ordinal);
+  }
+  return Status(Code::kRequestInvalid, StrCat("open device \"", name, "\": a device is \"host\" or \"cuda:N\""));
+}
+
+}  // namespace coldsnap

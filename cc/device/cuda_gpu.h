@@ -1,0 +1,30 @@
+// CudaGpu: a CUDA device by the static runtime. The process may have no driver at all; then only OpenCudaGpu fails.
+#pragma once
+
+#include <string>
+
+#include "cc/device/gpu.h"
+
+namespace coldsnap {
+
+// kRouteUnavailable, with the driver's own reason, when there is no such device.
+Result<std::unique_ptr<Gpu>> OpenCudaGpu(int ordinal);
+
+// How many devices there are; when none, `why` says why. Creates no context.
+struct CudaDevices {
+  int count = 0;
+  std::string why;
+};
+CudaDevices CountCudaDevices();
+
+struct CudaDeviceInfo {
+  std::string name;        // as the driver calls the card
+  uint64_t free_bytes = 0;
+  uint64_t total_bytes = 0;
+  int driver_version = 0;   // 13000 for 13.0
+  int runtime_version = 0;  // the one we are linked with
+};
+// Creates the device's context if there is none yet.
+Result<CudaDeviceInfo> DescribeCudaDevice(int ordinal);
+
+}  // namespace coldsnap

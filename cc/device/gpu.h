@@ -1,0 +1,71 @@
+// Stage 3, slots to device ranges: what every device promises, real (CudaGpu) or host memory (HostGpu).
+//
+// A Lane is an ordered queue of copies of one thread, on a stream of our own. Copies are asynchronous: the source must
+// stay as it is until the Mark recorded behind them has been waited for. Whoever makes lanes and marks destroys them
+// before the Gpu.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "cc/base/status.h"
+#include "cc/base/types.h"
+
+namespace coldsnap {
+
+// A point behind copies of a lane. Used again and again; one wait for each record.
+class Mark {
+ public:
+  virtual ~Mark() = default;
+  // Blocks until everything before the last record has been done; at once if there was none.
+  virtual Status Wait() = 0;
+  // How long the device took for what was recorded last, in seconds; to be asked after Wait().
+  virtual double BusySeconds() = 0;
+};
+
+// One thread at a time.
+class Lane {
+ public:
+  virtual ~Lane() = default;
+  // The copies that follow count into `mark` until Record(mark).
+  virtual Status Begin(Mark& mark) = 0;
+  virtual Status CopyToDevice(const DeviceRange& to, const std::byte* from) = 0;
+  virtual Status CopyToHost(std::byte* to, const DeviceRange& from) = 0;
+  virtual Status Record(Mark& mark) = 0;
+  // Blocks until every copy of this lane has been done.
+  virtual Status Drain() = 0;
+};
+
+// Page-locked memory at a 2 MiB boundary; unlocked and unmapped when it goes.
+class PinnedMemory {
+ public:
+  virtual ~PinnedMemory() = default;
+  virtual std::span<std::byte> bytes() = 0;
+};
+
+class Gpu {
+ public:
+  virtual ~Gpu() = default;
+
+  virtual std::string Name() const = 0;  // "host" or "cuda:0"
+  virtual Result<std::unique_ptr<PinnedMemory>> Pin(uint64_t nbytes) = 0;
+  virtual Result<std::unique_ptr<Lane>> OpenLane() = 0;
+  virtual Result<std::unique_ptr<Mark>> NewMark() = 0;
+
+  // Whether the range is this device's memory, as far as the driver can tell; kLayoutMismatch if it is not.
+  virtual Status CheckRange(const DeviceRange& range) = 0;
+  // Returns once everything that was submitted to the caller's streams before this call has been done.
+  virtual Status WaitForStreams(std::span<const uintptr_t> streams) = 0;
+  // Fills the ranges with 0xFF on a stream of its own and returns once that is done. A failure is kDeviceLost: then
+  // nobody knows what the ranges hold.
+  virtual Status Poison(std::span<const DeviceRange> ranges) = 0;
+};
+
+// The device called `name` ("host", "cuda:N"). Another name is kRequestInvalid; a CUDA device that is not there is
+// kRouteUnavailable with the driver's reason.
+Result<std::unique_ptr<Gpu>> OpenGpu(const std::string& name);
+
+}  // namespace coldsnap

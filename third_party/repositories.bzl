@@ -57,7 +57,8 @@ def python_environments():
     python_environment(
         name = "pyenv_torch",
         requirements = "//third_party/python:requirements-torch.lock",
-        requirements_cuda = "//third_party/python:requirements-torch-cuda.lock",
+        torch_cpu = "//third_party/python:requirements-torch-cpu.lock",
+        torch_cuda = "//third_party/python:requirements-torch-cuda.lock",
     )
     version_of(name = "coldsnap_version", source = "//py/coldsnap:version.py")
 

@@ -5,7 +5,8 @@ merges the reports into one file with a version and every accepted sha256 per pa
 files with ``--require-hashes --no-deps``, so nothing else can slip in.
 
 The first interpreter decides the versions, the others are held to them. A package that only some of them need gets an
-environment marker. Packages of torch's CUDA build go to a lock of their own, since the CPU build needs none of them.
+environment marker. torch goes to locks of its own, one for each build: the registry's, with the CUDA wheels that it
+can't be imported without, and the CPU build, which pip finds where its settings offer one (a folder of wheels).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHONS = ("python3.11", "python3.12", "python3.13")
-CUDA_PREFIXES = ("nvidia-", "cuda-", "triton")
+CUDA_PREFIXES = ("nvidia-", "cuda-", "triton", "torch")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Lock:
     target: str
     pythons: tuple[str, ...] = PYTHONS
     deps: bool = True
-    cuda_target: str = ""  # where the wheels of CUDA builds go, if they are to be apart
-    local_builds: str = ""  # a requirement whose local builds (pip's find-links) are accepted beside the registry's
+    cuda_target: str = ""  # where torch and its CUDA wheels go
+    cpu_target: str = ""  # where torch's CPU build goes
 
 
 LOCKS = {
@@ -42,7 +43,7 @@ LOCKS = {
         "third_party/python/requirements-torch.in",
         "third_party/python/requirements-torch.lock",
         cuda_target="third_party/python/requirements-torch-cuda.lock",
-        local_builds="torch",
+        cpu_target="third_party/python/requirements-torch-cpu.lock",
     ),
     "cuda": Lock("third_party/cuda/requirements.in", "third_party/cuda/requirements.lock", PYTHONS[:1], deps=False),
     "lint": Lock("tools/lint/requirements.in", "tools/lint/requirements.lock"),
@@ -70,7 +71,7 @@ def pip_report(python: str, arguments: list[str], *, registry_only: bool) -> Res
     found: Resolution = {}
     for item in json.loads(done.stdout)["install"]:
         name = item["metadata"]["name"].lower().replace("_", "-").replace(".", "-")
-        version = item["metadata"]["version"].partition("+")[0]
+        version = item["metadata"]["version"]
         found[name] = (version, {item["download_info"]["archive_info"]["hashes"]["sha256"]})
     return found
 
@@ -87,10 +88,15 @@ def resolve(lock: Lock) -> dict[str, Resolution]:
             by_python[python] = found
             with constraints.open("a") as out:
                 out.writelines(f"{name}=={version}\n" for name, (version, _) in found.items())
-            if lock.local_builds:
-                name = lock.local_builds
-                local = pip_report(python, ["--no-deps", f"{name}=={found[name][0]}"], registry_only=False)
-                found[name][1].update(local[name][1])
+    return by_python
+
+
+def cpu_builds(lock: Lock, version: str) -> dict[str, Resolution]:
+    """torch's CPU build for each interpreter that pip's own settings offer one for."""
+    by_python: dict[str, Resolution] = {}
+    for python in lock.pythons:
+        found = pip_report(python, ["--no-deps", f"torch=={version}"], registry_only=False)
+        by_python[python] = {name: item for name, item in found.items() if item[0].endswith("+cpu")}
     return by_python
 
 
@@ -125,6 +131,15 @@ def main() -> None:
         files = {lock.target: [name for name in names if name not in apart]}
         if lock.cuda_target:
             files[lock.cuda_target] = apart
+        if lock.cpu_target:
+            builds = cpu_builds(lock, by_python[lock.pythons[0]]["torch"][0])
+            if any(builds.values()):
+                # Without a marker: for an interpreter with no CPU build, pip has to fail and not to install nothing.
+                offered = dataclasses.replace(lock, pythons=tuple(python for python in lock.pythons if builds[python]))
+                (ROOT / lock.cpu_target).write_text(render(offered, builds, ["torch"]))
+                print(f"{lock.cpu_target}: torch's CPU build for {sum(map(bool, builds.values()))} interpreters")
+            else:
+                print(f"{lock.cpu_target}: kept, as pip's settings here offer no CPU build")
         for target, listed in files.items():
             (ROOT / target).write_text(render(lock, by_python, listed))
             print(f"{target}: {len(listed)} packages")

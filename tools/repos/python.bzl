@@ -76,19 +76,31 @@ def _run(ctx, doing, command, remedy):
         ))
     return done.stdout
 
+def _pip(ctx, lock):
+    """The command that installs exactly what `lock` lists."""
+    return ["venv/bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", ctx.path(lock)]
+
 def _install(ctx, lock):
-    _run(
-        ctx,
-        "install the wheels of {}".format(lock),
-        ["venv/bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", ctx.path(lock)],
-        "pip's own words below; a mirror is set with PIP_INDEX_URL",
-    )
+    _run(ctx, "install the wheels of {}".format(lock), _pip(ctx, lock), "pip's own words below; a mirror is set with PIP_INDEX_URL")
+
+def _install_torch(ctx):
+    """The CPU build where pip's settings offer it, else the registry's with its CUDA wheels (5 GB).
+
+    COLDSNAP_TORCH=cpu or cuda decides instead.
+    """
+    wanted = ctx.os.environ.get("COLDSNAP_TORCH", "auto")
+    if wanted not in ["auto", "cpu", "cuda"]:
+        fail("read COLDSNAP_TORCH for @{}: {} is not known; known are auto, cpu, cuda".format(ctx.name, repr(wanted)))
+    if wanted == "cpu":
+        _install(ctx, ctx.attr.torch_cpu)
+    elif wanted == "cuda" or ctx.execute(_pip(ctx, ctx.attr.torch_cpu), timeout = 1800).return_code:
+        _install(ctx, ctx.attr.torch_cuda)
 
 def _python_environment_impl(ctx):
     # Resolving the labels first makes their files inputs, and restarts the fetch before anything is done.
-    locks = [ctx.attr.requirements] + ([ctx.attr.requirements_cuda] if ctx.attr.requirements_cuda else [])
-    for lock in locks:
-        ctx.path(lock)
+    for lock in [ctx.attr.requirements, ctx.attr.torch_cpu, ctx.attr.torch_cuda]:
+        if lock:
+            ctx.path(lock)
     python = _interpreter(ctx)
     _run(
         ctx,
@@ -99,17 +111,8 @@ def _python_environment_impl(ctx):
     _install(ctx, ctx.attr.requirements)
 
     site = "venv/lib/python{}.{}/site-packages".format(*python.version)
-    if ctx.attr.requirements_cuda:
-        torch = _run(
-            ctx,
-            "ask which torch was installed",
-            ["venv/bin/python", "-c", "import importlib.metadata as m; print(m.version('torch'))"],
-            "list torch in the lock file",
-        )
-
-        # A CPU build needs none of the CUDA wheels, several GB; the registry's build can't be imported without them.
-        if "+cpu" not in torch:
-            _install(ctx, ctx.attr.requirements_cuda)
+    if ctx.attr.torch_cuda:
+        _install_torch(ctx)
 
     freeze = _run(ctx, "list the packages", ["venv/bin/python", "-m", "pip", "freeze", "--all"], "see below")
 
@@ -145,11 +148,12 @@ python_environment = repository_rule(
     attrs = {
         "native": attr.bool(doc = "Also give the interpreter's headers and nanobind, to compile extension modules."),
         "requirements": attr.label(mandatory = True, allow_single_file = True),
-        "requirements_cuda": attr.label(allow_single_file = True, doc = "Installed as well if torch is a CUDA build."),
+        "torch_cpu": attr.label(allow_single_file = True, doc = "Lock of torch's CPU build."),
+        "torch_cuda": attr.label(allow_single_file = True, doc = "Lock of torch and its CUDA wheels."),
         "_build": attr.label(default = "//third_party/python:repo.BUILD"),
         "_native_build": attr.label(default = "//third_party/nanobind:repo.BUILD"),
     },
-    environ = ["COLDSNAP_PYTHON"],
+    environ = ["COLDSNAP_PYTHON", "COLDSNAP_TORCH"],
     doc = "A venv from hash-locked wheels.",
 )
 

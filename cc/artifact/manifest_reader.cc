@@ -1,9 +1,7 @@
 // The parser's events go straight into the Manifest: a tree of 1,000,000 extents would cost more than the whole read.
 #include "cc/artifact/manifest_reader.h"
 
-#include <algorithm>
 #include <array>
-#include <cstring>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -66,11 +64,9 @@ std::string PathOf(Field field) {
 class ManifestHandler {
  public:
   ManifestHandler(std::string_view text, const rapidjson::MemoryStream& stream) : text_(text), stream_(stream) {
-    // Growing by doubling would move everything several times. Reserved memory that stays unused is never touched.
-    constexpr size_t kLeastExtentBytes = 80;  // of text in all columns, so that a hostile hint stays in proportion
-    constexpr size_t kLeastTensorBytes = 27;
-    manifest_.extents.reserve(std::min(RowsHint("\"nbytes\":["), text.size() / kLeastExtentBytes));
-    manifest_.tensors.reserve(std::min(RowsHint("\"objects\":["), text.size() / kLeastTensorBytes));
+    // An extent and its tensor take about 200 bytes of text. Too much reserved is memory never touched, too little is
+    // one growth, so a guess does.
+    manifest_.extents.reserve(text.size() / 160);
   }
 
   const std::string& problem() const { return problem_; }
@@ -204,19 +200,13 @@ class ManifestHandler {
   }
   TensorRecord& Tensor() {
     const size_t i = Count()++;
-    if (i >= manifest_.tensors.size()) manifest_.tensors.resize(i + 1);
+    if (i >= manifest_.tensors.size()) {
+      // Most tensors have an extent of their own; moving all of them on each doubling would cost as much as reading.
+      if (i == 0) manifest_.tensors.reserve(manifest_.extents.size() + manifest_.extents.size() / 8);
+      manifest_.tensors.resize(i + 1);
+    }
     return manifest_.tensors[i];
   }
-  // How many elements the column has if the text is what it should be; anything at all otherwise.
-  size_t RowsHint(std::string_view column) const {
-    // string_view::find looks for the first byte, a quote, and stops at each of them.
-    const void* begin = memmem(text_.data(), text_.size(), column.data(), column.size());
-    if (begin == nullptr) return 0;
-    std::string_view rows = text_.substr(static_cast<const char*>(begin) - text_.data());
-    rows = rows.substr(0, rows.find(']'));
-    return static_cast<size_t>(std::count(rows.begin(), rows.end(), ',')) + 1;
-  }
-
   bool TopInteger(uint64_t value) {
     switch (top_) {
       case Field::kBlobBytes:

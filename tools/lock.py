@@ -92,7 +92,7 @@ def resolve(lock: Lock) -> dict[str, Resolution]:
 
 
 def cpu_builds(lock: Lock, version: str) -> dict[str, Resolution]:
-    """torch's CPU build for each interpreter that pip's own settings offer one for."""
+    """The CPU build of torch for each interpreter that pip's own settings offer one for."""
     by_python: dict[str, Resolution] = {}
     for python in lock.pythons:
         found = pip_report(python, ["--no-deps", f"torch=={version}"], registry_only=False)

@@ -1,0 +1,24 @@
+// Which staged route a restore takes, from evidence.
+#pragma once
+
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/file/blob_reader.h"
+#include "cc/hydrate/hydrate.h"
+
+namespace coldsnap {
+
+struct ChosenRoute {
+  BlobReader reader;
+  std::vector<Reason> reasons;
+  double residency = 0;  // of the blob, 0..1, before the restore
+};
+
+// An explicit backend is opened or refused. kAuto reads what is in the page cache from there and the rest past it:
+// buffered when at least half of the blob is resident, direct when a trial read works, buffered otherwise.
+Result<ChosenRoute> ChooseRoute(const OpenArtifact& artifact, Backend backend);
+
+Result<double> Residency(const OpenArtifact& artifact);
+
+}  // namespace coldsnap

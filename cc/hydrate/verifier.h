@@ -1,0 +1,43 @@
+// Compares every byte of a restore with the artifact's digests, segment by segment while the bytes are in cache.
+//
+// sha256t: each 64 KiB leaf is compared at once with leaves.bin, whose roots OpenArtifact has checked, so a match of all
+// leaves is a match of the root. crc32: each segment's CRC is kept and Finish() combines an extent's in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/base/types.h"
+#include "cc/hydrate/open_artifact.h"
+#include "cc/hydrate/plan.h"
+
+namespace coldsnap {
+
+class Verifier {
+ public:
+  // Both must outlive the verifier.
+  Verifier(const OpenArtifact& artifact, const ReadPlan& plan, Verify verify)
+      : artifact_(artifact), plan_(plan), verify_(verify), segment_crcs_(plan.segments.size(), 0) {}
+
+  // Each segment once, from any thread. kDataLoss names the extent and the piece of 64 KiB that differs.
+  Status Check(size_t segment, std::span<const std::byte> bytes);
+
+  // After every segment has been checked. kDataLoss names the extent whose CRC differs and, after reading it a second
+  // time through the page cache, the piece.
+  Status Finish() const;
+
+ private:
+  Status CheckLeaf(const Segment& segment, uint64_t leaf, std::span<const std::byte> bytes) const;
+  Status CheckCrc(uint32_t extent, uint32_t crc) const;
+  std::string LocateDamage(uint32_t extent) const;
+
+  const OpenArtifact& artifact_;
+  const ReadPlan& plan_;
+  Verify verify_;
+  std::vector<uint32_t> segment_crcs_;
+};
+
+}  // namespace coldsnap

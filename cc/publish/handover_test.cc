@@ -1,0 +1,80 @@
+#include "cc/publish/handover.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace coldsnap {
+namespace {
+
+class HandoverTest : public testing::Test {
+ protected:
+  Result<Handover> Claim(std::vector<DeviceRange> ranges, const std::string& device = "host") {
+    return Handover::Claim(device, std::move(ranges), [this](std::span<const DeviceRange> poisoned) {
+      poisoned_ += poisoned.size();
+      return poison_result_;
+    });
+  }
+  size_t poisoned_ = 0;
+  Status poison_result_;
+};
+
+TEST_F(HandoverTest, PublishedBytesAreLeftAlone) {
+  {
+    Handover handover = *Claim({{100, 10}});
+    handover.Begin();
+    std::move(handover).Publish();
+  }
+  EXPECT_EQ(poisoned_, 0U);
+}
+
+TEST_F(HandoverTest, BeforeTheFirstCopyNothingIsPoisoned) {
+  EXPECT_EQ((*Claim({{100, 10}})).Abandon(Status(Code::kIo, "why")).message(), "why");
+  EXPECT_EQ(poisoned_, 0U);
+}
+
+TEST_F(HandoverTest, AbandonedAndForgottenBytesArePoisonedOnce) {
+  {
+    Handover handover = *Claim({{100, 10}, {200, 10}});
+    handover.Begin();
+    EXPECT_EQ(std::move(handover).Abandon(Status(Code::kIo, "why")).code(), Code::kIo);
+    EXPECT_EQ(poisoned_, 2U);
+  }
+  EXPECT_EQ(poisoned_, 2U);
+  {
+    Handover handover = *Claim({{100, 10}});
+    handover.Begin();
+  }
+  EXPECT_EQ(poisoned_, 3U);
+}
+
+TEST_F(HandoverTest, AFailedPoisonIsDeviceLostAndKeepsTheReason) {
+  poison_result_ = Status(Code::kDeviceLost, "fill failed");
+  Handover handover = *Claim({{100, 10}});
+  handover.Begin();
+  const Status status = std::move(handover).Abandon(Status(Code::kDataLoss, "extent 3 differs"));
+  EXPECT_EQ(status.code(), Code::kDeviceLost);
+  EXPECT_EQ(status.message(), "extent 3 differs; then fill failed");
+}
+
+TEST_F(HandoverTest, OverlapsAreRefused) {
+  EXPECT_EQ(Claim({{100, 10}, {109, 1}}).status().code(), Code::kLayoutMismatch);
+  const Handover running = *Claim({{100, 10}, {300, 50}});
+  for (const DeviceRange& range : std::vector<DeviceRange>{{95, 6}, {109, 1}, {90, 500}, {320, 5}, {100, 10}}) {
+    EXPECT_EQ(Claim({range}).status().code(), Code::kPolicyRefused) << range.address;
+  }
+  for (const DeviceRange& range : std::vector<DeviceRange>{{90, 10}, {110, 190}, {350, 1}, {105, 0}}) {
+    EXPECT_TRUE(Claim({range}).ok()) << range.address;
+  }
+  EXPECT_TRUE(Claim({{100, 10}}, "cuda:0").ok());  // another address space
+}
+
+TEST_F(HandoverTest, TheClaimEndsWithTheRestore) {
+  static_cast<void>((*Claim({{100, 10}})).Abandon(Status(Code::kIo, "why")));
+  EXPECT_TRUE(Claim({{100, 10}}).ok());
+  (*Claim({{100, 10}})).Publish();
+  EXPECT_TRUE(Claim({{100, 10}}).ok());
+}
+
+}  // namespace
+}  // namespace coldsnap

@@ -20,7 +20,7 @@ def ceiling(family: str, count: int, *samples: float, mixed: bool = False) -> ce
 
 def case(route: str, wanted: str, *residency: float) -> cases.Case:
     restorer: Any = None  # only its settings are looked at
-    return cases.Case(restorer, route, wanted, "crc32", SETTING, [1.0] * len(residency), list(residency))
+    return cases.Case(restorer, route, wanted, "crc32", SETTING, residency_before=list(residency))
 
 
 DRIVE = [ceiling("raw_direct_read", 1, 1e9, 3e9, 2e9), ceiling("raw_buffered_read", 4, 1.5e9)]
@@ -77,6 +77,12 @@ def test_a_refused_route_is_noted_and_not_tried_again() -> None:
     refused.sample()
     refused.sample()
     assert (refused.refused, len(calls), refused.samples) == ("open: Invalid argument", 1, [])
+
+
+@pytest.mark.parametrize(("on_host", "stage"), [(True, "digest"), (False, "copy")])
+def test_the_limiting_stage_counts_copies_per_thread_on_the_host_and_no_ring(on_host: bool, stage: str) -> None:
+    stages_s = {"open": 0.1, "ring": 9.0, "read": 1.0, "digest": 1.2, "copy": 3.0, "drain": 0.0, "publish": 0.0}
+    assert cases.limiting_stage({"stages_s": stages_s, "read_threads": 4}, on_host=on_host) == stage
 
 
 def test_threads_for_small_and_large_machines() -> None:

@@ -84,6 +84,8 @@ def print_tables(found: list[Ceiling], results: dict[str, Any]) -> None:
         rates = [format_rate(value) for value in (each.median, min(each.samples), max(each.samples))]
         table.add_row(each.family.replace("_", " ") + (" (mixed)" if each.mixed else ""), str(each.threads), *rates)
     _print_table(console, table)
+    ring = next(each for each in results["ceilings"] if each["unit"] == "seconds")
+    print(f"ring ready in {ring['median'] * 1e3:.1f} ms, not part of the times below")
     print()
 
     table = Table("route", "cache", "digest", **style)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def results_of(
         "machine": machine,
         "seed": seed,
         "payload_bytes": payload_bytes,
-        "ceilings": [_ceiling(each) for each in found if each.samples],
+        "ceilings": [_ceiling(each) for each in found if each.samples] + _rings(cases),
         "cases": [_case(each, payload_bytes, found) for each in cases if each.samples_s],
     }
 
@@ -69,6 +70,19 @@ def write_json(folder: Path, name: str, document: dict[str, Any], mode: int = 0o
 def _ceiling(each: Ceiling) -> dict[str, Any]:
     samples = [round(sample) for sample in each.samples]
     return {"name": each.name, "unit": "bytes_per_second", "samples": samples, "median": round(each.median)}
+
+
+def _rings(cases: list[Case]) -> list[dict[str, Any]]:
+    """Give the seconds that making a ring took, per ring: a stage of its own, which no case's time contains."""
+    seconds: dict[str, list[float]] = {}
+    for case in cases:
+        name = f"ring_ready.{case.setting.chunk_bytes}x{case.setting.queue_depth}"
+        seconds.setdefault(name, []).extend(round(each, 6) for each in case.ring_s)
+    return [
+        {"name": name, "unit": "seconds", "samples": samples, "median": round(statistics.median(samples), 6)}
+        for name, samples in seconds.items()
+        if samples
+    ]
 
 
 def _case(case: Case, payload_bytes: int, found: list[Ceiling]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 #include "cc/artifact/artifact_json.h"
 
 #include <algorithm>
-#include <initializer_list>
+#include <charconv>
 #include <optional>
 #include <utility>
 
@@ -10,16 +10,11 @@
 #include "cc/artifact/limits.h"
 #include "cc/base/hex.h"
 #include "cc/digest/sha256.h"
-#include "rapidjson/document.h"
-#include "rapidjson/stringbuffer.h"
-#include "rapidjson/writer.h"
 
 namespace coldsnap {
 namespace {
 
-using Json = rapidjson::Value;
-
-Status Invalid(std::string message) { return Status(Code::kFormatInvalid, StrCat("artifact.json: ", message)); }
+Status Invalid(std::string_view message) { return Status(Code::kFormatInvalid, StrCat("artifact.json: ", message)); }
 
 Sha256 DigestOfText(std::string_view text) { return Sha256Of(std::as_bytes(std::span(text))); }
 
@@ -68,103 +63,110 @@ std::string PathOf(std::string_view where, std::string_view name) {
   return StrCat(where, where.empty() ? "" : ".", name);
 }
 
-// The members of `object` are exactly `known`, less the optional extensions. The text is canonical, so none stands
-// twice.
-Status CheckMembers(const Json& object, std::string_view where, std::initializer_list<std::string_view> known) {
-  for (const auto& member : object.GetObject()) {
-    const std::string_view name(member.name.GetString(), member.name.GetStringLength());
-    if (std::find(known.begin(), known.end(), name) == known.end() && !(where.empty() && name == "extensions")) {
-      return Invalid(StrCat("the field ", Quoted(PathOf(where, name)), " is none of format 1"));
-    }
-  }
-  for (const std::string_view name : known) {
-    if (!object.HasMember(Json(rapidjson::StringRef(name.data(), name.size())))) {
-      return Invalid(StrCat(PathOf(where, name), " is missing"));
-    }
-  }
-  return Status::Ok();
-}
-
-// Reads members that CheckMembers has found; the first of the wrong kind is kept.
+// The fields of one object. Each is taken once; what is left over, missing or of the wrong kind is remembered, and the
+// first of these becomes the status.
 class Fields {
  public:
-  Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
+  Fields(std::vector<JsonMember> members, std::string where) : members_(std::move(members)), where_(std::move(where)) {}
 
-  void Take(std::string_view name, uint64_t& into) {
-    if (const Json& value = At(name); value.IsUint64())
-      into = value.GetUint64();
-    else
-      Problem(name, "an integer");
+  // The canonical text of the field's value; nothing when there is no such field.
+  std::optional<std::string> TakeText(std::string_view name) {
+    const auto member = std::find_if(members_.begin(), members_.end(), [&](const auto& m) { return m.key == name; });
+    if (member == members_.end()) return std::nullopt;
+    std::string text = std::move(member->value);
+    members_.erase(member);
+    return text;
   }
+  void Take(std::string_view name, uint64_t& into) {
+    const std::string text = Wanted(name);
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into);
+    if (error != std::errc() || end != text.data() + text.size()) Problem(name, " is not an integer");
+  }
+  // Only strings without escapes: digests and names of shards.
   void Take(std::string_view name, std::string& into) {
-    if (const Json& value = At(name); value.IsString())
-      into.assign(value.GetString(), value.GetStringLength());
-    else
-      Problem(name, "a string");
+    const std::string text = Wanted(name);
+    if (text.size() < 2 || text.front() != '"') return Problem(name, " is not a string");
+    into = text.substr(1, text.size() - 2);
   }
   void Take(std::string_view name, Sha256& into) {
     std::string hex;
     Take(name, hex);
-    if (const auto digest = Sha256FromHex(hex))
+    if (const auto digest = Sha256FromHex(hex)) {
       into = *digest;
-    else
-      Problem(name, "64 lower-case hex digits");
+    } else {
+      Problem(name, " is not 64 lower-case hex digits");
+    }
   }
-  // The canonical text of an object.
-  void TakeText(std::string_view name, std::string& into) {
-    const Json& value = At(name);
-    if (!value.IsObject()) return Problem(name, "an object");
-    rapidjson::StringBuffer buffer;
-    rapidjson::Writer<rapidjson::StringBuffer> writer(buffer);
-    value.Accept(writer);
-    auto canonical = CanonicalObject({buffer.GetString(), buffer.GetSize()});  // RapidJSON's escapes are not ours
-    if (canonical.ok())
-      into = *std::move(canonical);
-    else
-      Problem(name, "canonical");
+  void TakeObject(std::string_view name, std::string& into) {
+    into = Wanted(name);
+    if (!into.starts_with('{')) Problem(name, " is not an object");
   }
-  Status status() const { return status_; }
+  void TakeArray(std::string_view name, std::string& into) {
+    into = Wanted(name);
+    if (!into.starts_with('[')) Problem(name, " is not an array");
+  }
+
+  Status Finish() {
+    if (status_.ok() && !members_.empty()) {
+      return Invalid(StrCat("the field ", Quoted(PathOf(where_, members_.front().key)), " is none of format 1"));
+    }
+    return status_;
+  }
 
  private:
-  const Json& At(std::string_view name) const { return object_[Json(rapidjson::StringRef(name.data(), name.size()))]; }
-  void Problem(std::string_view name, std::string_view wanted) {
-    if (status_.ok()) status_ = Invalid(StrCat(PathOf(where_, name), " is not ", wanted));
+  std::string Wanted(std::string_view name) {
+    auto text = TakeText(name);
+    if (!text) Problem(name, " is missing");
+    return std::move(text).value_or("");
+  }
+  void Problem(std::string_view name, std::string_view what) {
+    if (status_.ok()) status_ = Invalid(StrCat(PathOf(where_, name), what));
   }
 
-  const Json& object_;
+  std::vector<JsonMember> members_;
   std::string where_;
   Status status_;
 };
 
-Result<ShardRecord> TakeShard(const Json& value, std::string where) {
-  if (!value.IsObject()) return Invalid(StrCat(where, " is not an object"));
-  RETURN_IF_ERROR(CheckMembers(
-      value, where, {"blob_bytes", "leaves_bytes", "manifest_bytes", "manifest_sha256", "name", "shard_root"}));
+Result<ShardRecord> TakeShard(const std::string& text, std::string where) {
+  if (!text.starts_with('{')) return Invalid(StrCat(where, " is not an object"));
+  ASSIGN_OR_RETURN(auto members, CanonicalMembers(text));
   ShardRecord shard;
-  Fields fields(value, std::move(where));
+  Fields fields(std::move(members), std::move(where));
   fields.Take("blob_bytes", shard.blob_bytes);
   fields.Take("leaves_bytes", shard.leaves_bytes);
   fields.Take("manifest_bytes", shard.manifest_bytes);
   fields.Take("manifest_sha256", shard.manifest_sha256);
   fields.Take("name", shard.name);
   fields.Take("shard_root", shard.shard_root);
-  RETURN_IF_ERROR(fields.status());
+  RETURN_IF_ERROR(fields.Finish());
   return shard;
 }
 
-// What a newer format may change comes first, so that the message is about that.
-Status CheckVersion(const Json& root) {
-  if (!root.IsObject()) return Invalid("the document is not an object");
-  if (!root.HasMember("format") || !root["format"].IsUint64()) return Invalid("format is missing or not an integer");
-  if (const uint64_t format = root["format"].GetUint64(); format != kFormatVersion) {
-    return Invalid(StrCat("format is ", format, "; this version reads format ", kFormatVersion));
+Result<std::vector<ShardRecord>> TakeShards(const std::string& text) {
+  ASSIGN_OR_RETURN(const auto elements, CanonicalMembers(text));
+  std::vector<ShardRecord> shards;
+  for (const JsonMember& element : elements) {
+    ASSIGN_OR_RETURN(ShardRecord shard, TakeShard(element.value, StrCat("shards[", shards.size(), "]")));
+    shards.push_back(std::move(shard));
   }
-  if (!root.HasMember("required") || !root["required"].IsArray()) return Invalid("required is missing or not an array");
-  if (root["required"].Empty()) return Status::Ok();
-  const Json& feature = root["required"][0];
-  return Invalid(StrCat(
-      "the artifact requires the feature ", feature.IsString() ? Quoted(feature.GetString()) : "(not a string)",
-      ", which this version doesn't know (it knows none); read it with the version that wrote it or a newer one"));
+  if (const auto problem = ProblemOfShards(shards)) return Invalid(*problem);
+  return shards;
+}
+
+// What a newer format may change comes first, so that the message is about that.
+Status CheckVersion(Fields& fields) {
+  const std::string format = fields.TakeText("format").value_or("missing");
+  if (format != StrCat(kFormatVersion)) {
+    return Invalid(StrCat("format is ", format.substr(0, 20), "; this version reads format ", kFormatVersion));
+  }
+  const std::string required = fields.TakeText("required").value_or("missing");
+  if (required == "[]") return Status::Ok();
+  if (!required.starts_with('[')) return Invalid("required is missing or not an array");
+  ASSIGN_OR_RETURN(const auto features, CanonicalMembers(required));
+  return Invalid(StrCat("the artifact requires the feature ", features.front().value.substr(0, 80),
+                        ", which this version doesn't know (it knows none); read it with the version that wrote it or "
+                        "a newer one"));
 }
 
 }  // namespace
@@ -219,26 +221,21 @@ std::string WriteArtifact(const ArtifactRecord& artifact) {
 }
 
 Result<ArtifactRecord> ParseArtifact(std::string_view text) {
-  auto canonical = CanonicalJson(text);
-  if (!canonical.ok()) return Invalid(canonical.status().message());
-  rapidjson::Document root;  // small, and its depth has just been bounded
-  root.Parse<rapidjson::kParseIterativeFlag>(text.data(), text.size());
-  if (root.HasParseError()) return Invalid(StrCat("the text can't be read at byte ", root.GetErrorOffset()));
-  RETURN_IF_ERROR(CheckVersion(root));
-  RETURN_IF_ERROR(CheckMembers(root, "", {"artifact_root", "capture", "format", "identity", "required", "shards"}));
+  auto members = CanonicalMembers(text);
+  if (!members.ok()) return Invalid(members.status().message());
+  if (!text.starts_with('{')) return Invalid("the document doesn't start with an object");
+  Fields fields(*std::move(members), "");
+  RETURN_IF_ERROR(CheckVersion(fields));
   ArtifactRecord artifact;
-  Fields fields(root, "");
+  std::string shards;
   fields.Take("artifact_root", artifact.artifact_root);
-  fields.TakeText("capture", artifact.capture);
-  fields.TakeText("identity", artifact.identity);
-  if (root.HasMember("extensions")) fields.TakeText("extensions", artifact.extensions);
-  RETURN_IF_ERROR(fields.status());
-  if (!root["shards"].IsArray()) return Invalid("shards is not an array");
-  for (const Json& value : root["shards"].GetArray()) {
-    ASSIGN_OR_RETURN(ShardRecord shard, TakeShard(value, StrCat("shards[", artifact.shards.size(), "]")));
-    artifact.shards.push_back(std::move(shard));
-  }
-  if (const auto problem = ProblemOfShards(artifact.shards)) return Invalid(*problem);
+  fields.TakeObject("capture", artifact.capture);
+  fields.TakeObject("identity", artifact.identity);
+  fields.TakeArray("shards", shards);
+  artifact.extensions = fields.TakeText("extensions").value_or("");
+  RETURN_IF_ERROR(fields.Finish());
+  if (!artifact.extensions.empty() && artifact.extensions.front() != '{') return Invalid("extensions is not an object");
+  ASSIGN_OR_RETURN(artifact.shards, TakeShards(shards));
   if (const Sha256 root_digest = RootOf(artifact); artifact.artifact_root != root_digest) {
     return Invalid(StrCat("artifact_root is ", ToHex(artifact.artifact_root), " but format, identity and shards have ",
                           ToHex(root_digest)));

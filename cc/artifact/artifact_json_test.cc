@@ -122,7 +122,7 @@ TEST(ArtifactJsonTest, RefusesWhatIsNoArtifact) {
   EXPECT_THAT(After("{\"artifact", "{ \"artifact"), HasSubstr("not canonical at byte 1"));
   EXPECT_THAT(After("h/", "h\\/"), HasSubstr("not canonical at byte"));
   EXPECT_THAT(After("\"format\":1", "\"format\":2"), HasSubstr("format is 2; this version reads format 1"));
-  EXPECT_THAT(After("\"format\":1", "\"format\":\"1\""), HasSubstr("format is missing or not an integer"));
+  EXPECT_THAT(After("\"format\":1", "\"format\":\"1\""), HasSubstr("format is \"1\"; this version reads format 1"));
   EXPECT_THAT(After("\"required\":[]", "\"required\":[\"x\"],\"new\":1"), HasSubstr("requires the feature \"x\""));
   EXPECT_THAT(After("\"required\":[]", "\"required\":[{}]"), HasSubstr("requires the feature"));
   EXPECT_THAT(After("\"required\":[],", ""), HasSubstr("required is missing"));

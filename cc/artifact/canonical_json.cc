@@ -20,6 +20,7 @@ class CanonicalHandler {
   explicit CanonicalHandler(int max_depth) : max_depth_(max_depth) {}
 
   std::string TakeText() { return std::move(root_); }
+  std::vector<JsonMember> TakeMembers() { return std::move(root_members_); }
   const std::string& problem() const { return problem_; }
 
   bool Null() { return Value("null"); }
@@ -60,8 +61,9 @@ class CanonicalHandler {
   bool StartObject() { return Start(true); }
   bool StartArray() { return Start(false); }
   bool EndObject(rapidjson::SizeType) {
-    std::vector<Member>& members = frames_.back().members;
-    std::sort(members.begin(), members.end());
+    std::vector<JsonMember>& members = frames_.back().members;
+    // Strings compare as unsigned bytes.
+    std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
     std::string text = "{";
     for (size_t i = 0; i < members.size(); ++i) {
       if (i > 0 && members[i].key == members[i - 1].key) {
@@ -77,7 +79,7 @@ class CanonicalHandler {
   }
   bool EndArray(rapidjson::SizeType) {
     std::string text = "[";
-    for (const Member& member : frames_.back().members) {
+    for (const JsonMember& member : frames_.back().members) {
       if (text.size() > 1) text.push_back(',');
       text.append(member.value);
     }
@@ -85,15 +87,10 @@ class CanonicalHandler {
   }
 
  private:
-  struct Member {
-    std::string key;  // empty in an array
-    std::string value;
-    bool operator<(const Member& other) const { return key < other.key; }  // as unsigned bytes
-  };
   struct Frame {
     bool is_object;
     std::string key;  // of the value being read
-    std::vector<Member> members;
+    std::vector<JsonMember> members;
   };
 
   bool Start(bool is_object) {
@@ -105,6 +102,7 @@ class CanonicalHandler {
   }
   bool Finish(std::string text, char closing) {
     text.push_back(closing);
+    if (frames_.size() == 1) root_members_ = std::move(frames_.back().members);
     frames_.pop_back();
     return Value(std::move(text));
   }
@@ -128,21 +126,19 @@ class CanonicalHandler {
   int max_depth_;
   std::vector<Frame> frames_;
   std::string root_;
+  std::vector<JsonMember> root_members_;
   std::string problem_;
 };
 
 Status Invalid(std::string message) { return Status(Code::kRequestInvalid, std::move(message)); }
 
-}  // namespace
-
-Result<std::string> CanonicalJson(std::string_view text, int max_depth) {
+Status ReadCanonical(std::string_view text, CanonicalHandler& handler) {
   if (const auto bad = FirstInvalidUtf8(text)) return Invalid(StrCat("JSON: not UTF-8 at byte ", *bad));
   // The parser takes a NUL for the end of its input and would leave what follows unread.
   if (const size_t nul = text.find('\0'); nul != text.npos) return Invalid(StrCat("JSON: a NUL at byte ", nul));
   rapidjson::MemoryStream stream(text.data(), text.size());
-  CanonicalHandler handler(max_depth);
   rapidjson::Reader reader;
-  // Iterative: nesting costs no stack of the process, whatever the text says.
+  // Iterative: nesting costs no stack of the process, however deep a caller lets it be.
   const auto result =
       reader.Parse<rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag>(stream, handler);
   if (!handler.problem().empty()) return Invalid(StrCat("JSON ", handler.problem(), " (byte ", result.Offset(), ")"));
@@ -150,7 +146,23 @@ Result<std::string> CanonicalJson(std::string_view text, int max_depth) {
     return Invalid(StrCat("JSON at byte ", result.Offset(), " of ", text.size(), ": ",
                           rapidjson::GetParseError_En(result.Code())));
   }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::string> CanonicalJson(std::string_view text, int max_depth) {
+  CanonicalHandler handler(max_depth);
+  RETURN_IF_ERROR(ReadCanonical(text, handler));
   return handler.TakeText();
+}
+
+Result<std::vector<JsonMember>> CanonicalMembers(std::string_view text) {
+  CanonicalHandler handler(kMaxJsonDepth);
+  RETURN_IF_ERROR(ReadCanonical(text, handler));
+  const std::string canonical = handler.TakeText();
+  if (canonical.front() == '{' || canonical.front() == '[') return handler.TakeMembers();
+  return Invalid(StrCat("JSON: an object or an array is wanted, not ", Quoted(canonical)));
 }
 
 Result<std::string> CanonicalObject(std::string_view text) {

@@ -7,6 +7,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cc/artifact/limits.h"
 #include "cc/base/status.h"
@@ -17,7 +18,15 @@ namespace coldsnap {
 // What canonical JSON has no text for is kRequestInvalid, with its path ($.a.b[3]) or its byte offset.
 Result<std::string> CanonicalJson(std::string_view text, int max_depth = kMaxJsonDepth);
 
-// As above for a value that must be an object and becomes a field of a document (one level of depth less).
+// The members of an object, in order of their keys, or the elements of an array, whose keys are empty; each value as
+// its canonical text. kRequestInvalid also when the value is neither.
+struct JsonMember {
+  std::string key;
+  std::string value;
+};
+Result<std::vector<JsonMember>> CanonicalMembers(std::string_view text);
+
+// As CanonicalJson for a value that must be an object and becomes a field of a document (one level of depth less).
 Result<std::string> CanonicalObject(std::string_view text);
 
 }  // namespace coldsnap

@@ -79,6 +79,19 @@ TEST(CanonicalJsonTest, AFieldIsAnObjectOneLevelLessDeep) {
   EXPECT_THAT(CanonicalObject("[]").status().message(), HasSubstr("an object is wanted, not \"[]\""));
 }
 
+TEST(CanonicalJsonTest, MembersAreCanonicalTexts) {
+  const auto object = CanonicalMembers(R"({"b":[ 1, {"y":2,"x":1} ],"a":"\u0041"})");
+  ASSERT_TRUE(object.ok());
+  ASSERT_EQ(object->size(), 2U);
+  EXPECT_EQ((*object)[0].key + (*object)[0].value, R"(a"A")");
+  EXPECT_EQ((*object)[1].key + (*object)[1].value, R"(b[1,{"x":1,"y":2}])");
+  const auto array = CanonicalMembers("[ null,[] ]");
+  ASSERT_TRUE(array.ok());
+  ASSERT_EQ(array->size(), 2U);
+  EXPECT_EQ((*array)[1].key + (*array)[1].value, "[]");
+  EXPECT_THAT(CanonicalMembers("7").status().message(), HasSubstr("an object or an array is wanted, not \"7\""));
+}
+
 TEST(JsonTextTest, FindsWhereUtf8Ends) {
   EXPECT_EQ(FirstInvalidUtf8(
                 "plain, \xC2\x80 \xDF\xBF \xE0\xA0\x80 \xED\x9F\xBF \xEE\x80\x80 \xF0\x90\x80\x80 \xF4\x8F\xBF\xBF"),

@@ -24,7 +24,7 @@ std::string Refusal(std::vector<TensorSpec> specs) { return PlanLayout(std::move
 // Entries of the header in order: "name dtype [shape] begin-end".
 std::string Entries(const Layout& layout) {
   std::string json = JsonOf(layout.header);
-  json = json.substr(json.find("}") + 1);
+  json = json.substr(json.find('}') + 1);
   return json.substr(0, json.size() - 1);
 }
 

@@ -15,7 +15,7 @@
 namespace coldsnap {
 namespace {
 
-Status Invalid(std::string message) { return Status(Code::kFormatInvalid, StrCat("manifest.json: ", message)); }
+Status Invalid(std::string_view message) { return Status(Code::kFormatInvalid, StrCat("manifest.json: ", message)); }
 
 std::string TensorAt(const Manifest& manifest, size_t i) {
   return StrCat("tensors[", i, "] ", Quoted(manifest.tensors[i].name), ": ");

@@ -376,7 +376,7 @@ std::string ManifestHandler::FindProblemOfWhole() {
   return {};
 }
 
-Status Invalid(std::string message) { return Status(Code::kFormatInvalid, StrCat("manifest.json: ", message)); }
+Status Invalid(std::string_view message) { return Status(Code::kFormatInvalid, StrCat("manifest.json: ", message)); }
 
 Status CheckEmbedded(std::string_view name, const std::string& text) {
   auto canonical = CanonicalObject(text);
@@ -399,7 +399,7 @@ Result<Manifest> ReadManifestFields(std::string_view text) {
     return Invalid(
         StrCat("at byte ", result.Offset(), " of ", text.size(), ": ", rapidjson::GetParseError_En(result.Code())));
   }
-  if (std::string problem = handler.FindProblemOfWhole(); !problem.empty()) return Invalid(std::move(problem));
+  if (const std::string problem = handler.FindProblemOfWhole(); !problem.empty()) return Invalid(problem);
   Manifest manifest = handler.TakeManifest();
   RETURN_IF_ERROR(CheckEmbedded("identity", manifest.identity));
   RETURN_IF_ERROR(CheckEmbedded("scalars", manifest.scalars));

@@ -30,7 +30,7 @@ class TextSink {
  private:
   virtual void Take(std::string_view piece) = 0;
 
-  static constexpr size_t kPieceBytes = 64 * 1024;  // stays in the first-level caches
+  static constexpr size_t kPieceBytes = size_t{64} * 1024;  // stays in the first-level caches
   std::string out_;
   size_t taken_ = 0;
 };

@@ -55,9 +55,15 @@ struct RegistrationTraits {
   static constexpr void* kNone = nullptr;
   static Status Release(void* address) { return FromCuda(cudaHostUnregister(address), "unpin host memory"); }
 };
+struct AllocationTraits {
+  using Handle = void*;
+  static constexpr void* kNone = nullptr;
+  static Status Release(void* address) { return FromCuda(cudaFree(address), "free device memory"); }
+};
 using Stream = Owned<StreamTraits>;
 using Event = Owned<EventTraits>;
 using Registration = Owned<RegistrationTraits>;
+using Allocation = Owned<AllocationTraits>;
 
 void* Pointer(const DeviceRange& range) {
   return reinterpret_cast<void*>(range.address);  // NOLINT(performance-no-int-to-ptr): the caller's address
@@ -128,6 +134,15 @@ class CudaPinned final : public PinnedMemory {
   Registration registration_;  // after the mapping, so that it goes first
 };
 
+class CudaMemory final : public DeviceMemory {
+ public:
+  explicit CudaMemory(Allocation allocation) : allocation_(std::move(allocation)) {}
+  uint64_t address() const override { return reinterpret_cast<uint64_t>(allocation_.get()); }
+
+ private:
+  Allocation allocation_;
+};
+
 class CudaGpu final : public Gpu {
  public:
   explicit CudaGpu(int ordinal) : ordinal_(ordinal) {}
@@ -146,6 +161,14 @@ class CudaGpu final : public Gpu {
                         .WithRemedy("lower COLDSNAP_PINNED_MAX_BYTES, or give the container more memory"));
     Registration registration(address);
     return std::unique_ptr<PinnedMemory>(std::make_unique<CudaPinned>(std::move(mapping), std::move(registration)));
+  }
+
+  Result<std::unique_ptr<DeviceMemory>> Allocate(uint64_t nbytes) override {
+    const ScopedDevice device(ordinal_);
+    RETURN_IF_ERROR(device.status());
+    void* address = nullptr;
+    RETURN_IF_ERROR(FromCuda(cudaMalloc(&address, nbytes), StrCat("allocate ", nbytes, " bytes on ", Name())));
+    return std::unique_ptr<DeviceMemory>(std::make_unique<CudaMemory>(Allocation(address)));
   }
 
   Result<std::unique_ptr<Lane>> OpenLane() override {

@@ -46,12 +46,20 @@ class PinnedMemory {
   virtual std::span<std::byte> bytes() = 0;
 };
 
+// Memory of the device, for tests and measurements; engines bring their own.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual uint64_t address() const = 0;
+};
+
 class Gpu {
  public:
   virtual ~Gpu() = default;
 
   virtual std::string Name() const = 0;  // "host" or "cuda:0"
   virtual Result<std::unique_ptr<PinnedMemory>> Pin(uint64_t nbytes) = 0;
+  virtual Result<std::unique_ptr<DeviceMemory>> Allocate(uint64_t nbytes) = 0;
   virtual Result<std::unique_ptr<Lane>> OpenLane() = 0;
   virtual Result<std::unique_ptr<Mark>> NewMark() = 0;
 

@@ -85,6 +85,15 @@ class HostPinned final : public PinnedMemory {
   Mapping mapping_;
 };
 
+class HostMemory final : public DeviceMemory {
+ public:
+  explicit HostMemory(Mapping mapping) : mapping_(std::move(mapping)) {}
+  uint64_t address() const override { return reinterpret_cast<uint64_t>(mapping_.get().address); }
+
+ private:
+  Mapping mapping_;
+};
+
 class HostGpu final : public Gpu {
  public:
   explicit HostGpu(CopyTime when) : when_(when) {}
@@ -93,6 +102,10 @@ class HostGpu final : public Gpu {
   Result<std::unique_ptr<PinnedMemory>> Pin(uint64_t nbytes) override {
     ASSIGN_OR_RETURN(Mapping mapping, MapTouched(nbytes));
     return std::unique_ptr<PinnedMemory>(std::make_unique<HostPinned>(std::move(mapping)));
+  }
+  Result<std::unique_ptr<DeviceMemory>> Allocate(uint64_t nbytes) override {
+    ASSIGN_OR_RETURN(Mapping mapping, MapTouched(nbytes));
+    return std::unique_ptr<DeviceMemory>(std::make_unique<HostMemory>(std::move(mapping)));
   }
   Result<std::unique_ptr<Lane>> OpenLane() override { return std::unique_ptr<Lane>(std::make_unique<HostLane>(when_)); }
   Result<std::unique_ptr<Mark>> NewMark() override { return std::unique_ptr<Mark>(std::make_unique<HostMark>()); }

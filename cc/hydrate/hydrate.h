@@ -11,10 +11,9 @@
 #include "cc/base/types.h"
 #include "cc/device/gpu.h"
 #include "cc/hydrate/open_artifact.h"
+#include "cc/hydrate/route.h"
 
 namespace coldsnap {
-
-enum class Backend : uint8_t { kAuto, kBuffered, kDirect };
 
 // Where one extent goes.
 struct ExtentTarget {
@@ -33,12 +32,6 @@ struct HydrateOptions {
   // Called by the thread that called Hydrate, at most 20 times a second and once at the end, with bytes verified and
   // bytes in all. A failure cancels the restore and is returned after everything has been drained.
   std::function<Status(uint64_t done_bytes, uint64_t total_bytes)> tick;
-};
-
-// Why something was decided. The codes are stable, the details are for people.
-struct Reason {
-  std::string code;
-  std::string detail;
 };
 
 struct HydrateReport {

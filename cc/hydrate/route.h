@@ -1,13 +1,24 @@
 // Which staged route a restore takes, from evidence.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "cc/base/status.h"
 #include "cc/file/blob_reader.h"
-#include "cc/hydrate/hydrate.h"
+#include "cc/hydrate/open_artifact.h"
 
 namespace coldsnap {
+
+// What the caller named; kAuto lets us choose.
+enum class Backend : uint8_t { kAuto, kBuffered, kDirect };
+
+// Why something was decided. The codes are stable, the details are for people.
+struct Reason {
+  std::string code;
+  std::string detail;
+};
 
 struct ChosenRoute {
   BlobReader reader;

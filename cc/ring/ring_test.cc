@@ -20,6 +20,7 @@ class PinLimitedGpu final : public Gpu {
     if (nbytes > limit_) return Status(Code::kOutOfMemory, StrCat("pin ", nbytes, " bytes"));
     return host_->Pin(nbytes);
   }
+  Result<std::unique_ptr<DeviceMemory>> Allocate(uint64_t nbytes) override { return host_->Allocate(nbytes); }
   Result<std::unique_ptr<Lane>> OpenLane() override { return host_->OpenLane(); }
   Result<std::unique_ptr<Mark>> NewMark() override { return host_->NewMark(); }
   Status CheckRange(const DeviceRange& range) override { return host_->CheckRange(range); }

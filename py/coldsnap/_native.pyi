@@ -1,5 +1,119 @@
-"""Bindings. Import `coldsnap` instead."""
+"""Bindings of cc/capture and cc/hydrate. Import `coldsnap` instead."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
 
 
+class Artifact:
+    """One shard of an artifact, open; all but the extents' data is checked."""
 
-def crc32(arg: bytes, /) -> int: ...
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def shard(self) -> str: ...
+
+    @property
+    def shards(self) -> list[str]: ...
+
+    @property
+    def artifact_root(self) -> str: ...
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON."""
+
+    @property
+    def scalars(self) -> str:
+        """Canonical JSON."""
+
+    @property
+    def capture(self) -> str:
+        """Canonical JSON."""
+
+    @property
+    def data_start(self) -> int:
+        """Bytes."""
+
+    @property
+    def blob_bytes(self) -> int: ...
+
+    @property
+    def payload_bytes(self) -> int: ...
+
+    @property
+    def blob_fd(self) -> int:
+        """The blob, open for buffered reads; the artifact's, not to be closed."""
+
+    def tensors(self) -> list:
+        """
+        Rows (name, dtype, shape, strides, extent or None, offset, object, role, attrs), by name.
+        """
+
+    def extents(self) -> list:
+        """Rows (file_offset, nbytes, crc32 hex, sha256t hex), in data order."""
+
+    def leaves(self, extent: int) -> bytes:
+        """The extent's leaf digests, 32 bytes for each 64 KiB."""
+
+    def residency(self) -> float:
+        """The fraction of the blob that is in the page cache."""
+
+    def blob_memory_backed(self) -> bool:
+        """
+        Whether the blob's file system lives in memory (tmpfs, ramfs, hugetlbfs).
+        """
+
+def open_artifact(path: str, shard: str | None = None) -> Artifact:
+    """
+    Opens one shard of the artifact at `path`; `coldsnap.open` is the checked form.
+    """
+
+def write_artifact(path: str, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, int, int, int, str, Sequence[str]]], identity_json: str, scalars_json: str, capture_json: str) -> dict:
+    """
+    Writes an artifact of one shard from tensors in host memory, which must stay alive and unchanged meanwhile.
+
+    Rows of `tensors`: (name, dtype, shape, strides in elements, address, storage address, storage bytes, object, role, attrs).
+    """
+
+def hydrate(artifact: Artifact, ranges: Sequence[tuple[int, int, int]], device: str, route: str, verify: str, chunk_bytes: int, queue_depth: int, read_threads: int, pinned_max_bytes: int, streams: Sequence[int], tick: object | None) -> dict:
+    """
+    Fills ranges (extent, address, nbytes) of `device` from the artifact; `coldsnap.hydrate` is the checked form.
+
+    `tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what it raises.
+    """
+
+def residency(path: str) -> tuple[int, int]:
+    """(bytes of the file in the page cache, bytes of the file)."""
+
+def crc32(buffer: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int:
+    """
+    zlib's crc32 over a contiguous uint8 array; one thread, without the GIL.
+    """
+
+def sha256t(buffer: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> str:
+    """
+    Root of the tree sha256-tree-65536 over a contiguous uint8 array; one thread, without the GIL.
+    """
+
+def cuda_devices() -> tuple[int, str]:
+    """(how many CUDA devices this process sees, why none). Makes no context."""
+
+def device_name(device: str) -> str:
+    """The card's name."""
+
+def device_free_bytes(device: str) -> int: ...
+
+def cuda_versions(device: str) -> tuple[int, int]:
+    """(driver, runtime) as CUDA counts, 13000 for 13.0."""
+
+def measure_copy(device: str, to_device: bool, nbytes: int, chunk_bytes: int) -> float:
+    """
+    Seconds for copying `nbytes` between pinned memory and the device, on one stream, in chunks.
+    """
+
+def default_read_threads() -> int:
+    """Processors that this process may run on, at most 16."""

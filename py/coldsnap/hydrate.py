@@ -73,6 +73,7 @@ def hydrate(
         FormatInvalidError: The artifact breaks the format. Nothing was touched.
         DataLossError: A file is short (refused before the first byte), or a digest differs: the extent, a tensor in
             it and the 64 KiB piece are named, and all destinations are 0xFF.
+        PolicyRefusedError: Another restore of this process is running into the same memory.
         Cancelled: ``cancel`` was set; destinations that were touched are all 0xFF.
         IoError, CudaError, OutOfMemoryError: The machine failed; destinations that were touched are all 0xFF.
         DeviceLostError: Poisoning failed after another failure: end the process.
@@ -142,7 +143,7 @@ class _Restore:
     def run(self, ticker: _Ticker) -> None:
         total = self.account.payload_bytes
         if ticker.cancelled:
-            raise errors.Cancelled(f"hydrate {total} bytes: cancelled before the first of them", stage="open")
+            raise errors.Cancelled(f"hydrate {total} bytes: cancelled before the first of them")
         if self.account.provider == "python":
             self._run_python(ticker)
         else:
@@ -189,15 +190,15 @@ class _Restore:
             ticker,
         )
         account = self.account
-        account.routes = found["routes"]
-        account.reasons = [*account.reasons, *found["reasons"]]
+        account.routes = [route for route in found["routes"] if route["extents"]]
+        # Who named the backend is known better here.
+        account.reasons = [*account.reasons, *(reason for reason in found["reasons"] if reason["code"] != "explicit")]
         account.residency = found["residency"]
         opening = account.stages_s.get("open", 0.0)
         account.stages_s = {**found["stages_s"], "open": opening + found["stages_s"]["open"]}
-        account.settings = {
-            name: dataclasses.replace(setting, value=found.get(name, setting.value))  # what was in force at the end
-            for name, setting in account.settings.items()
-        }
+        if any(reason["code"] == "ring_shrunk" for reason in found["reasons"]):
+            depth = settings.Setting(found["queue_depth"], account.settings["queue_depth"].source)
+            account.settings = {**account.settings, "queue_depth": depth}
 
 
 def _prepare(
@@ -261,10 +262,10 @@ def _claimed(device: str, ranges: list[Range]) -> Iterator[None]:
         for other_device, others in _running:
             clash = next(layout.overlaps(ranges + others), None) if other_device == device else None
             if clash is not None:
-                raise errors.RequestInvalidError(
+                raise errors.PolicyRefusedError(
                     f"hydrate {len(ranges)} ranges on {device}: another restore is running into the same memory "
                     f"(extent {clash[0][0]} of one, extent {clash[1][0]} of the other)",
-                    stage="open",
+                    stage="publish",
                     remedy="wait for it",
                 )
         _running.append(mine)

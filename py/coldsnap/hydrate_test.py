@@ -44,7 +44,7 @@ def test_a_set_event_stops_before_progress_is_told() -> None:
 
 def test_two_restores_cannot_have_the_same_memory() -> None:
     with _claimed("host", [(0, 1000, 100), (1, 3000, 100)]):
-        refused = pytest.raises(errors.RequestInvalidError, match="another restore is running")
+        refused = pytest.raises(errors.PolicyRefusedError, match="another restore is running")
         with refused, _claimed("host", [(7, 3099, 1)]):
             pass
         with _claimed("host", [(7, 3100, 1)]), _claimed("cuda:0", [(7, 3099, 1)]):

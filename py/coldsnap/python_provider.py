@@ -131,13 +131,13 @@ class CudaMemory:
         try:
             self._bytes_at(address, nbytes).copy_(self._staging[:nbytes])  # from pageable memory: returns when read
         except RuntimeError as cause:
-            raise errors.CudaError(f"copy {nbytes} bytes to {self._device}: {cause}", stage="copy") from cause
+            raise errors.CudaError(f"copy {nbytes} bytes to {self._device}: {cause}", stage="device") from cause
 
     def finish(self) -> None:
         try:
             self._torch.cuda.current_stream(self._device).synchronize()
         except RuntimeError as cause:
-            raise errors.CudaError(f"wait for the copies to {self._device}: {cause}", stage="drain") from cause
+            raise errors.CudaError(f"wait for the copies to {self._device}: {cause}", stage="device") from cause
 
     def fill(self, address: int, nbytes: int, value: int) -> None:
         self._bytes_at(address, nbytes).fill_(value)
@@ -243,7 +243,7 @@ class _Work:
 
     def _stop_if_asked(self) -> None:
         if self._tick(self._done, self._total):
-            raise errors.Cancelled(f"hydrate {self._total} bytes: cancelled after {self._done} of them", stage="read")
+            raise errors.Cancelled(f"hydrate {self._total} bytes: cancelled after {self._done} of them", stage="file")
 
     def _timed(self, stage: str, step: Callable[..., None], *arguments: Any) -> None:
         begin = time.monotonic()
@@ -326,12 +326,12 @@ def _read_exact(fd: int, buffer: memoryview, offset: int, doing: Callable[[], st
             got = os.preadv(fd, [buffer[done:]], offset + done)
         except OSError as cause:
             what = f"{doing()}: read {len(buffer)} bytes at offset {offset} of the blob"
-            raise errors.from_errno(cause, what, stage="read") from cause
+            raise errors.from_errno(cause, what, stage="file") from cause
         if got == 0:
             raise errors.DataLossError(
                 f"{doing()}: read {len(buffer)} bytes at offset {offset} of the blob: "
                 f"the file ends after {done} of them",
-                stage="read",
+                stage="file",
                 remedy=_NEEDS_A_COPY,
             )
         done += got
@@ -344,7 +344,7 @@ def _check_blob_size(artifact: Artifact) -> None:
         raise errors.DataLossError(
             f"hydrate from weights.safetensors of {artifact.shard}: the file has {size} bytes, the artifact says "
             f"{artifact.blob_bytes}",
-            stage="open",
+            stage="file",
             remedy=_NEEDS_A_COPY,
         )
 

@@ -128,7 +128,7 @@ def test_a_file_that_got_shorter_is_refused_before_the_first_byte(
     os.ftruncate(artifact.native.blob_fd, artifact.blob_bytes - 1)
     with pytest.raises(errors.DataLossError, match=f"has {artifact.blob_bytes - 1} bytes") as caught:
         hydrate(artifact, destinations)
-    assert caught.value.stage == "open"
+    assert caught.value.stage == "file"
     assert destinations.every_byte_is(0x55)
 
 
@@ -162,7 +162,7 @@ def test_a_failing_read_keeps_its_number(
     monkeypatch.setattr(os, "preadv", fail)
     with pytest.raises(errors.IoError, match=r"extent 0 \(w0\): read 100 bytes at offset 0 of the blob") as caught:
         hydrate(artifact, destinations)
-    assert (caught.value.native, caught.value.stage) == (("errno", errno.EIO), "read")
+    assert (caught.value.native, caught.value.stage) == (("errno", errno.EIO), "file")
     assert destinations.every_byte_is(0xFF)
 
 

@@ -16,7 +16,9 @@ from coldsnap import errors
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 LEAF_BYTES = 64 * KIB  # the piece of the digest tree; chunks are whole pieces (docs/format.md, "Digests")
 MAX_QUEUE_DEPTH = 64
-MAX_READ_THREADS = 1024  # far above any use; catches a size given for a count
+MAX_READ_THREADS = 64
+# A slot holds a small extent wherever it lies, after both its ends have moved to an alignment (cc/hydrate/plan.cc).
+MIN_SLOT_BYTES = 3 * LEAF_BYTES
 
 BACKENDS = ("python", "auto", "buffered", "direct", "gds")
 VERIFY_MODES = ("crc32", "crc32+sha256", "none")
@@ -208,7 +210,7 @@ def fit_ring(settings: Mapping[str, Setting], cores: int) -> tuple[dict[str, Set
     Returns:
         The complete settings, and the reasons for the receipt.
     Raises:
-        RequestInvalidError: ``queue_depth * chunk_bytes`` was chosen and is more than ``pinned_max_bytes``.
+        RequestInvalidError: The ring was chosen and is larger than ``pinned_max_bytes``.
     """
     full = dict(settings)
     if full["read_threads"].value is None:
@@ -217,19 +219,21 @@ def fit_ring(settings: Mapping[str, Setting], cores: int) -> tuple[dict[str, Set
         full["queue_depth"] = Setting(min(2 * full["read_threads"].value, MAX_QUEUE_DEPTH), "default")
 
     chunk, depth, cap = (full[name].value for name in ("chunk_bytes", "queue_depth", "pinned_max_bytes"))
-    if depth * chunk <= cap:
+    slot = max(chunk, MIN_SLOT_BYTES)
+    if depth * slot <= cap:
         return full, []
-    fits = cap // chunk
+    fits = cap // slot
     if full["queue_depth"].chosen or fits == 0:
         # The depth is ours to shrink while nobody chose it; one chunk above the cap is impossible whoever chose it.
         slots = f"{depth} slots" if full["queue_depth"].chosen else "even one slot"
-        need = depth * chunk if full["queue_depth"].chosen else chunk
+        need = depth * slot if full["queue_depth"].chosen else slot
         raise errors.RequestInvalidError(
-            f"make a ring of {slots} (queue_depth) of {chunk} bytes (chunk_bytes): {need} bytes is more than "
-            f"pinned_max_bytes, {cap}",
+            f"make a ring of {slots} (queue_depth) of {slot} bytes (chunk_bytes, at least {MIN_SLOT_BYTES}): {need} "
+            f"bytes is more than pinned_max_bytes, {cap}",
             stage="ring",
             remedy="lower queue_depth or chunk_bytes, or raise COLDSNAP_PINNED_MAX_BYTES",
         )
     full["queue_depth"] = Setting(fits, "default")
-    detail = f"queue_depth {depth} x chunk_bytes {chunk} is more than pinned_max_bytes {cap}: queue_depth is {fits}"
+    ring = f"queue_depth {depth} x {slot} bytes (chunk_bytes, at least {MIN_SLOT_BYTES})"
+    detail = f"{ring} is more than pinned_max_bytes {cap}: queue_depth is {fits}"
     return full, [{"code": "pinned_cap", "detail": detail}]

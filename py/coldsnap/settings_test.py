@@ -142,7 +142,7 @@ def test_depth_is_twice_the_threads_which_are_the_cores() -> None:
 
 def test_depth_follows_the_threads_that_were_chosen_up_to_its_limit() -> None:
     assert fitted(read_threads=3)[0]["queue_depth"].value == 6
-    assert fitted(read_threads=200, chunk_bytes="64KiB")[0]["queue_depth"].value == settings.MAX_QUEUE_DEPTH
+    assert fitted(read_threads=64, chunk_bytes="64KiB")[0]["queue_depth"].value == settings.MAX_QUEUE_DEPTH
 
 
 def test_a_depth_that_nobody_chose_shrinks_and_says_so() -> None:
@@ -163,6 +163,12 @@ def test_a_depth_that_was_chosen_and_cannot_fit_is_refused_with_the_three_number
         fitted(chunk_bytes=64 * MIB, queue_depth=9)
     for number in ("9 slots", str(64 * MIB), str(512 * MIB), str(9 * 64 * MIB)):
         assert number in caught.value.message
+
+
+def test_slots_of_small_chunks_are_as_large_as_they_must_be() -> None:
+    assert fitted(chunk_bytes="64KiB", queue_depth=5, pinned_max_bytes="1MiB")[1] == []
+    with pytest.raises(errors.RequestInvalidError, match="196608"):
+        fitted(chunk_bytes="64KiB", queue_depth=6, pinned_max_bytes="1MiB")
 
 
 def test_a_chunk_above_the_cap_is_refused() -> None:

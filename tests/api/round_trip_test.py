@@ -71,7 +71,7 @@ def test_many_small_ones(tmp_path: pathlib.Path, backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nothing_at_all(tmp_path: pathlib.Path, backend: str) -> None:
     receipt = restore_and_compare(tmp_path, {}, backend=backend)
-    assert (receipt.payload_bytes, receipt.bytes_per_second) == (0, None)
+    assert (receipt.payload_bytes, receipt.bytes_per_second, receipt.routes) == (0, None, [])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -124,15 +124,6 @@ def test_the_default_is_python_and_says_that_nobody_chose_it(
     receipt = coldsnap.hydrate(artifact, helpers.untouched_like(tensors))
     assert (receipt.provider, receipt.routes[0]["route"]) == ("native", "buffered")
     assert receipt.settings["backend"] == {"value": "buffered", "source": "environment"}
-
-
-def test_numpy_takes_types_that_it_lacks_as_unsigned_integers(tmp_path: pathlib.Path) -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes", reason="only ml_dtypes gives numpy a bfloat16 to write")
-    source = {"w": helpers.random_bytes(64).view(ml_dtypes.bfloat16)}
-    artifact = helpers.write(tmp_path / "artifact", source)
-    destination = {"w": np.zeros(32, np.uint16)}
-    coldsnap.hydrate(artifact, destination)
-    helpers.assert_same_bytes(destination, source)
 
 
 def test_an_artifact_says_what_it_holds(tmp_path: pathlib.Path) -> None:

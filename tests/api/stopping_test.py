@@ -164,7 +164,7 @@ def test_a_second_restore_into_the_same_memory(artifact: pathlib.Path, tensors: 
 
     def progress(done: int, total: int) -> None:
         if not refusals:
-            with pytest.raises(coldsnap.RequestInvalidError, match="another restore is running") as caught:
+            with pytest.raises(coldsnap.PolicyRefusedError, match="another restore is running") as caught:
                 coldsnap.hydrate(artifact, {"small": destinations["small"]}, backend=backend, partial=True)
             refusals.append(caught.value)
 

@@ -10,10 +10,10 @@ from coldsnap import _native
 from tests.api import helpers
 from tests.api.helpers import BACKENDS, KIB, MIB, POISON, SMALL_RING, UNTOUCHED
 
-if not torch.cuda.is_available():
-    pytest.skip(
-        f"torch {torch.__version__} sees no GPU; the core: {_native.cuda_devices()[1]}", allow_module_level=True
-    )
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(),
+    reason=f"torch {torch.__version__} sees no GPU; the core: {_native.cuda_devices()[1] or 'sees one'}",
+)
 
 SIZES = (0, 1, 511, 512, 65535, 65536, 65537, 4 * MIB + 1, 32 * MIB + 5)
 

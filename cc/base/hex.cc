@@ -1,15 +1,21 @@
 #include "cc/base/hex.h"
 
+#include <array>
+
 namespace coldsnap {
 namespace {
 
 constexpr std::string_view kDigits = "0123456789abcdef";
 
-int DigitOf(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
-}
+// A table: a manifest of 200,000 extents has 14 million digits.
+constexpr std::array<int8_t, 256> kDigitOf = [] {
+  std::array<int8_t, 256> table{};
+  table.fill(-1);
+  for (size_t i = 0; i < kDigits.size(); ++i) table[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
+  return table;
+}();
+
+int DigitOf(char c) { return kDigitOf[static_cast<unsigned char>(c)]; }
 
 }  // namespace
 

@@ -73,7 +73,8 @@ Result<std::unique_ptr<Ring>> MakeRing(Gpu& gpu, const ReadPlan& plan, const Hyd
   if (!ring->shrunk_because().ok()) {
     report.reasons.push_back({"ring_shrunk", StrCat(slots, " slots became ", ring->slots(), ": ", ring->shrunk_because().message())});
   }
-  report.queue_depth = ring->slots();
+  // A blob of fewer reads than slots gets a smaller ring; that is no change of the setting, a failed pin is.
+  report.queue_depth = ring->shrunk_because().ok() ? options.queue_depth : ring->slots();
   report.pinned_bytes = ring->pinned_bytes();
   return ring;
 }
@@ -122,6 +123,7 @@ class Restore {
     report_.residency_before = route.residency;
     report_.read_bytes = plan_.read_bytes;
     report_.chunk_bytes = options_.chunk_bytes;
+    report_.read_threads = options_.read_threads;
     for (const DeviceRange& range : ranges_) {
       report_.payload_bytes += range.nbytes;
       report_.extents += range.nbytes != 0 ? 1 : 0;
@@ -134,7 +136,6 @@ class Restore {
     Status status = readers.Run(options_.read_threads, [this](uint64_t done) {
       return options_.tick ? options_.tick(done, report_.payload_bytes) : Status::Ok();
     });
-    report_.read_threads = readers.threads();
     report_.stages_s.read = readers.read_s();
     report_.stages_s.digest = readers.digest_s();
     const Stopwatch drain;

@@ -30,7 +30,6 @@ class Readers {
   // or of `tick`, which the calling thread runs about every 50 ms with the bytes verified so far, and once at the end.
   Status Run(int threads, const std::function<Status(uint64_t done_bytes)>& tick);
 
-  int threads() const { return threads_; }
   double read_s() const { return read_s_ / threads_; }      // mean over threads
   double digest_s() const { return digest_s_ / threads_; }  // likewise
 

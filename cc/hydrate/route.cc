@@ -17,7 +17,7 @@ std::string Percent(double fraction) { return StrCat(static_cast<int>(fraction *
 Result<ChosenRoute> Decide(const OpenArtifact& artifact, Backend backend, double residency) {
   if (backend == Backend::kBuffered || backend == Backend::kDirect) {
     ASSIGN_OR_RETURN(BlobReader reader, OpenReader(artifact, backend == Backend::kDirect ? Route::kDirect : Route::kBuffered));
-    return ChosenRoute{.reader = std::move(reader), .reasons = {{"explicit", "the backend was named"}}};
+    return ChosenRoute{.reader = std::move(reader), .reasons = {}};  // whoever named it knows why
   }
   if (residency >= kResidentEnough) {
     ASSIGN_OR_RETURN(BlobReader reader, OpenReader(artifact, Route::kBuffered));

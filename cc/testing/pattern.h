@@ -8,8 +8,14 @@
 
 namespace coldsnap {
 
+#ifdef __CUDACC__
+#define COLDSNAP_HOST_DEVICE __host__ __device__
+#else
+#define COLDSNAP_HOST_DEVICE
+#endif
+
 // splitmix64's finaliser over (seed, word index): byte i depends on i alone, so a kernel can make any part of it.
-constexpr uint64_t PatternWord(uint64_t seed, uint64_t index) {
+COLDSNAP_HOST_DEVICE constexpr uint64_t PatternWord(uint64_t seed, uint64_t index) {
   uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15ULL;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;

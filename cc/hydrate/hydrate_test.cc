@@ -1,0 +1,276 @@
+// The staged restore keeps the same promises over every route, digest and device. The bytes are compared on the device
+// by what does not share a line with the path under test.
+#include "cc/hydrate/hydrate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cc/testing/pattern.h"
+#include "cc/testing/test_artifact.h"
+#include "cc/testing/test_device.h"
+
+namespace coldsnap {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::byte kBefore{0xEE};
+constexpr std::byte kPoison{0xFF};
+
+class HydrateTest : public testing::TestWithParam<std::tuple<Backend, Verify>> {
+ protected:
+  HydrateOptions Options() const {
+    return {.backend = std::get<0>(GetParam()),
+            .verify = std::get<1>(GetParam()),
+            .chunk_bytes = 128 * kKiB,
+            .queue_depth = 3,
+            .read_threads = 2};
+  }
+  void ExpectRestored(const std::vector<TestArtifact::Destination>& destinations) {
+    for (const auto& each : destinations) {
+      EXPECT_EQ(device_.Differences(each.target.range, each.seed), 0U) << each.name << " of " << each.target.range.nbytes;
+    }
+  }
+  void ExpectAll(const std::vector<TestArtifact::Destination>& destinations, std::byte value) {
+    for (const auto& each : destinations) EXPECT_TRUE(device_.AllBytesAre(each.target.range, value)) << each.name;
+  }
+  TestDevice device_;
+};
+
+TEST_P(HydrateTest, RestoresSizesAroundEveryEdge) {
+  const uint64_t chunk = 128 * kKiB;
+  const TestArtifact files({0, 1, 511, 512, 513, 4095, 4096, 4097, kLeafBytes - 1, kLeafBytes, kLeafBytes + 1, chunk - 1, chunk,
+                            chunk + 1, 3 * chunk + 7, 192 * kKiB, 192 * kKiB + 1});
+  const OpenArtifact artifact = files.Open();
+  const auto destinations = files.Allocate(artifact, device_);
+  const Result<HydrateReport> report = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options());
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  ExpectRestored(destinations);
+  EXPECT_EQ(report->payload_bytes, artifact.payload_bytes());
+  EXPECT_GE(report->read_bytes, report->payload_bytes);
+  EXPECT_EQ(report->extents, 16U);
+  EXPECT_EQ(report->route == Route::kDirect, Options().backend == Backend::kDirect);
+}
+
+TEST_P(HydrateTest, RestoresABlobManyTimesTheRing) {
+  const TestArtifact files({20 * kMiB + 3, 5 * kMiB, kLeafBytes, 100});
+  const OpenArtifact artifact = files.Open();
+  const auto destinations = files.Allocate(artifact, device_);
+  HydrateOptions options = Options();
+  options.chunk_bytes = kLeafBytes;
+  options.queue_depth = 2;
+  const Result<HydrateReport> report = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), options);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_LE(report->pinned_bytes * 12, artifact.payload_bytes());
+  ExpectRestored(destinations);
+}
+
+TEST_P(HydrateTest, OneFlippedBitIsNamedAndPoisonsEverything) {
+  const std::vector<uint64_t> sizes = {1, 700, kLeafBytes - 1, kLeafBytes, 5 * kLeafBytes + 9};
+  const TestArtifact files(sizes);
+  const OpenArtifact artifact = files.Open();
+  for (size_t extent = 0; extent < artifact.manifest().extents.size(); ++extent) {
+    const auto destinations = files.Allocate(artifact, device_);
+    const Extent& damaged = artifact.manifest().extents[extent];
+    const uint64_t at = damaged.file_offset + damaged.nbytes - 1;
+    files.FlipBit(at);
+    const Status status = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options()).status();
+    files.FlipBit(at);
+    EXPECT_EQ(status.code(), Code::kDataLoss);
+    EXPECT_EQ(status.stage(), "digest");
+    EXPECT_THAT(status.message(), HasSubstr(artifact.ExtentText(extent)));
+    EXPECT_THAT(status.message(), HasSubstr(StrCat("piece ", (damaged.nbytes - 1) / kLeafBytes, " (")));
+    ExpectAll(destinations, kPoison);
+  }
+  const auto destinations = files.Allocate(artifact, device_);
+  EXPECT_TRUE(Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options()).ok()) << "after the bits were put back";
+}
+
+TEST_P(HydrateTest, AShortenedBlobIsRefusedBeforeTheFirstByte) {
+  const TestArtifact files({3 * kLeafBytes});
+  const OpenArtifact artifact = files.Open();
+  const auto destinations = files.Allocate(artifact, device_);
+  files.Truncate(artifact.manifest().blob_bytes - kLeafBytes);
+  const Status status = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options()).status();
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  ExpectAll(destinations, kBefore);
+  EXPECT_EQ(OpenArtifact::Open(files.path(), std::nullopt).status().code(), Code::kDataLoss);
+}
+
+TEST_P(HydrateTest, ABlobThatShrinksDuringTheRestorePoisons) {
+  const TestArtifact files({40 * kMiB});
+  const OpenArtifact artifact = files.Open();
+  const auto destinations = files.Allocate(artifact, device_);
+  HydrateOptions options = Options();
+  options.chunk_bytes = kLeafBytes;
+  options.queue_depth = 1;
+  bool cut = false;
+  // Cut while the first window is being waited for; the device's stream is the caller's hook into the middle.
+  options.tick = [&](uint64_t done, uint64_t total) {
+    if (!cut && done < total) {
+      files.Truncate(artifact.manifest().data_start + kLeafBytes);
+      cut = true;
+    }
+    return Status::Ok();
+  };
+  const Result<HydrateReport> report = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), options);
+  if (!cut) GTEST_SKIP() << "the restore ended before its first tick, so nothing could be cut";
+  EXPECT_EQ(report.status().code(), Code::kDataLoss);
+  EXPECT_EQ(report.status().stage(), "file");
+  EXPECT_THAT(report.status().message(), HasSubstr("the file ends after"));
+  ExpectAll(destinations, kPoison);
+}
+
+TEST_P(HydrateTest, CancellingDrainsAndPoisons) {
+  const TestArtifact files({8 * kMiB, 100});
+  const OpenArtifact artifact = files.Open();
+  const auto destinations = files.Allocate(artifact, device_);
+  HydrateOptions options = Options();
+  options.tick = [](uint64_t, uint64_t) { return Status(Code::kCancelled, "stop"); };
+  const Status status = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), options).status();
+  EXPECT_EQ(status.code(), Code::kCancelled);
+  ExpectAll(destinations, kPoison);
+}
+
+TEST_P(HydrateTest, TheLastTickHasEveryByte) {
+  const TestArtifact files({kMiB, 100});
+  const OpenArtifact artifact = files.Open();
+  const auto destinations = files.Allocate(artifact, device_);
+  HydrateOptions options = Options();
+  uint64_t last = 0;
+  options.tick = [&last](uint64_t done, uint64_t total) {
+    EXPECT_LE(last, done);
+    EXPECT_EQ(total, kMiB + 100);
+    last = done;
+    return Status::Ok();
+  };
+  ASSERT_TRUE(Hydrate(artifact, TargetsOf(destinations), device_.gpu(), options).ok());
+  EXPECT_EQ(last, kMiB + 100);
+}
+
+TEST_P(HydrateTest, LeavesOutWhatNobodyAskedFor) {
+  const TestArtifact files({kLeafBytes, 9 * kLeafBytes, 77, 4 * kLeafBytes});
+  const OpenArtifact artifact = files.Open();
+  auto destinations = files.Allocate(artifact, device_);
+  destinations.erase(destinations.begin() + 1);
+  const Result<HydrateReport> report = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options());
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->payload_bytes, 5 * kLeafBytes + 77);
+  ExpectRestored(destinations);
+}
+
+INSTANTIATE_TEST_SUITE_P(RoutesAndDigests, HydrateTest,
+                         testing::Combine(testing::Values(Backend::kBuffered, Backend::kDirect),
+                                          testing::Values(Verify::kCrc32, Verify::kCrc32Sha256)),
+                         [](const auto& info) {
+                           return StrCat(std::get<0>(info.param) == Backend::kDirect ? "direct" : "buffered",
+                                         std::get<1>(info.param) == Verify::kCrc32 ? "_crc32" : "_crc32_sha256");
+                         });
+
+class HydrateRefusalTest : public testing::Test {
+ protected:
+  HydrateRefusalTest() : files_({kLeafBytes, 100}), artifact_(files_.Open()), destinations_(files_.Allocate(artifact_, device_)) {}
+  Status Refused(const std::vector<ExtentTarget>& targets, const HydrateOptions& options = {}) {
+    Status status = Hydrate(artifact_, targets, device_.gpu(), options).status();
+    for (const auto& each : destinations_) EXPECT_TRUE(device_.AllBytesAre(each.target.range, kBefore)) << each.name;
+    return status;
+  }
+  TestDevice device_;
+  TestArtifact files_;
+  OpenArtifact artifact_;
+  std::vector<TestArtifact::Destination> destinations_;
+};
+
+TEST_F(HydrateRefusalTest, WrongSettingsNameTheirNumbers) {
+  const std::vector<ExtentTarget> targets = TargetsOf(destinations_);
+  const auto message = [&](const HydrateOptions& options) {
+    const Status status = Refused(targets, options);
+    EXPECT_EQ(status.code(), Code::kRequestInvalid);
+    return status.message();
+  };
+  EXPECT_THAT(message({.chunk_bytes = 1000}), HasSubstr("chunk_bytes is 1000, it must be 65536 to"));
+  EXPECT_THAT(message({.chunk_bytes = 65537}), HasSubstr("multiple of 65536"));
+  EXPECT_THAT(message({.queue_depth = 0}), HasSubstr("queue_depth is 0"));
+  EXPECT_THAT(message({.queue_depth = 65}), HasSubstr("it must be 1 to 64"));
+  EXPECT_THAT(message({.read_threads = 0}), HasSubstr("read_threads is 0"));
+  EXPECT_THAT(message({.pinned_max_bytes = 1000}), HasSubstr("the limit is 1000"));
+}
+
+TEST_F(HydrateRefusalTest, TargetsThatDoNotFitAreNamed) {
+  std::vector<ExtentTarget> targets = TargetsOf(destinations_);
+  targets[1].range.nbytes -= 1;
+  EXPECT_THAT(Refused(targets).message(), HasSubstr("extent 1 (t1) has 100 bytes, its destination 99"));
+  targets = TargetsOf(destinations_);
+  targets[1] = targets[0];
+  EXPECT_THAT(Refused(targets).message(), HasSubstr("two destinations"));
+  targets = TargetsOf(destinations_);
+  targets[1].extent = 9;
+  EXPECT_THAT(Refused(targets).message(), HasSubstr("there is no extent 9"));
+  targets = TargetsOf(destinations_);
+  targets[1].range.address = targets[0].range.address + 5;
+  const Status status = Refused(targets);
+  EXPECT_EQ(status.code(), Code::kLayoutMismatch);
+  EXPECT_THAT(status.message(), HasSubstr("overlap"));
+}
+
+TEST_F(HydrateRefusalTest, HostMemoryIsNoDeviceMemory) {
+  if (!device_.IsCuda()) GTEST_SKIP() << "the host can't tell one kind of its memory from another";
+  std::vector<std::byte> host(kLeafBytes);
+  std::vector<ExtentTarget> targets = TargetsOf(destinations_);
+  targets[0].range.address = reinterpret_cast<uint64_t>(host.data());
+  EXPECT_EQ(Refused(targets).code(), Code::kLayoutMismatch);
+}
+
+TEST(HydrateManyTest, FiftyThousandSmallExtents) {
+  TestDevice device;
+  std::vector<uint64_t> sizes;
+  for (uint64_t i = 0; i < 50000; ++i) sizes.push_back(1 + i % 700);
+  const TestArtifact files(sizes);
+  const OpenArtifact artifact = files.Open();
+  // One allocation: 50,000 of them would test the allocator.
+  const DeviceRange arena = device.Allocate(50000 * 1024);
+  std::vector<ExtentTarget> targets;
+  std::vector<uint64_t> seeds;
+  for (const TensorRecord& tensor : artifact.manifest().tensors) {
+    const uint64_t nbytes = artifact.manifest().extents[*tensor.extent].nbytes;
+    seeds.push_back(std::stoull(tensor.name.substr(1)) + 1);
+    targets.push_back({*tensor.extent, {arena.address + targets.size() * 1024, nbytes}});
+  }
+  const Result<HydrateReport> report = Hydrate(artifact, targets, device.gpu(), {.chunk_bytes = kMiB});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  const std::vector<std::byte> restored = device.Read(arena);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const std::vector<std::byte> expected = PatternBytes(targets[i].range.nbytes, seeds[i]);
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(), restored.begin() + static_cast<int64_t>(i * 1024))) << i;
+  }
+}
+
+TEST(HydrateNothingTest, AnArtifactOfEmptyTensorsIsRestoredByDoingNothing) {
+  TestDevice device;
+  const TestArtifact files({0, 0});
+  const OpenArtifact artifact = files.Open();
+  const Result<HydrateReport> report = Hydrate(artifact, {}, device.gpu(), {});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->payload_bytes, 0U);
+}
+
+TEST(HydrateAutoTest, SaysWhyItChose) {
+  TestDevice device;
+  const TestArtifact files({4 * kMiB});
+  const OpenArtifact artifact = files.Open();
+  const auto destinations = files.Allocate(artifact, device);
+  const Result<HydrateReport> report = Hydrate(artifact, TargetsOf(destinations), device.gpu(), {.backend = Backend::kAuto});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->route, Route::kBuffered);  // it was written just now
+  ASSERT_EQ(report->reasons.size(), 1U);
+  EXPECT_EQ(report->reasons[0].code, "resident");
+  EXPECT_GE(report->residency_before, 0.99);
+}
+
+}  // namespace
+}  // namespace coldsnap

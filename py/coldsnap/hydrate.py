@@ -191,8 +191,7 @@ class _Restore:
         )
         account = self.account
         account.routes = [route for route in found["routes"] if route["extents"]]
-        # Who named the backend is known better here.
-        account.reasons = [*account.reasons, *(reason for reason in found["reasons"] if reason["code"] != "explicit")]
+        account.reasons = [*account.reasons, *found["reasons"]]
         account.residency = found["residency"]
         opening = account.stages_s.get("open", 0.0)
         account.stages_s = {**found["stages_s"], "open": opening + found["stages_s"]["open"]}

@@ -56,6 +56,31 @@ def test_one_flipped_bit(tmp_path: pathlib.Path, backend: str, verify: str, name
         helpers.assert_same_bytes(destinations, tensors)
 
 
+def blind_spot_of_crc32() -> bytes:
+    """A change that no CRC-32 sees: its own polynomial, first bit first, as zlib takes the bits of a byte."""
+    polynomial = 0x104C11DB7
+    return sum(((polynomial >> (32 - bit)) & 1) << bit for bit in range(33)).to_bytes(5, "little")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sha256_sees_what_crc32_cannot(tmp_path: pathlib.Path, backend: str) -> None:
+    helpers.needs(backend, tmp_path)
+    tensors = {"w": helpers.random_bytes(2 * LEAF_BYTES)}
+    path = helpers.write(tmp_path / "artifact", tensors)
+    offset = coldsnap.open(path).extent(0).file_offset + LEAF_BYTES + 100
+    for index, byte in enumerate(blind_spot_of_crc32()):
+        for bit in range(8):
+            if byte >> bit & 1:
+                helpers.flip_bit(helpers.file_of(path, "weights.safetensors"), offset + index, bit)
+
+    destinations = helpers.untouched_like(tensors)
+    coldsnap.hydrate(path, destinations, backend=backend, verify="crc32")
+    assert destinations["w"].tobytes() != tensors["w"].tobytes()  # so verify="crc32" is a choice, not the default
+    with pytest.raises(coldsnap.DataLossError, match=r"extent 0 \(w\).*piece 1 "):
+        coldsnap.hydrate(path, destinations, backend=backend)
+    assert helpers.every_byte_is(destinations, POISON)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_damage_outside_of_what_is_asked_for_is_not_in_the_way(tmp_path: pathlib.Path, backend: str) -> None:
     helpers.needs(backend, tmp_path)

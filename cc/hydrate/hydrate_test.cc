@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "cc/testing/interposed_gpu.h"
 #include "cc/testing/pattern.h"
 #include "cc/testing/test_artifact.h"
 #include "cc/testing/test_device.h"
@@ -103,26 +104,37 @@ TEST_P(HydrateTest, AShortenedBlobIsRefusedBeforeTheFirstByte) {
 }
 
 TEST_P(HydrateTest, ABlobThatShrinksDuringTheRestorePoisons) {
-  const TestArtifact files({40 * kMiB});
+  const TestArtifact files({4 * kMiB});
   const OpenArtifact artifact = files.Open();
   const auto destinations = files.Allocate(artifact, device_);
-  HydrateOptions options = Options();
-  options.chunk_bytes = kLeafBytes;
-  options.queue_depth = 1;
-  bool cut = false;
-  // Cut while the first window is being waited for; the device's stream is the caller's hook into the middle.
-  options.tick = [&](uint64_t done, uint64_t total) {
-    if (!cut && done < total) {
-      files.Truncate(artifact.manifest().data_start + kLeafBytes);
-      cut = true;
-    }
+  InterposedGpu gpu(device_.gpu(), [&](int copy) {
+    if (copy == 3) files.Truncate(artifact.manifest().data_start + kMiB);
     return Status::Ok();
-  };
-  const Result<HydrateReport> report = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), options);
-  if (!cut) GTEST_SKIP() << "the restore ended before its first tick, so nothing could be cut";
-  EXPECT_EQ(report.status().code(), Code::kDataLoss);
-  EXPECT_EQ(report.status().stage(), "file");
-  EXPECT_THAT(report.status().message(), HasSubstr("the file ends after"));
+  });
+  HydrateOptions options = Options();
+  options.read_threads = 1;
+  const Status status = Hydrate(artifact, TargetsOf(destinations), gpu, options).status();
+  EXPECT_GT(gpu.copies(), 3);
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_EQ(status.stage(), "file");
+  EXPECT_THAT(status.message(), HasSubstr("the file ends after"));
+  ExpectAll(destinations, kPoison);
+}
+
+TEST_P(HydrateTest, AFailedCopyDrainsAndPoisons) {
+  const TestArtifact files({4 * kMiB, 100});
+  const OpenArtifact artifact = files.Open();
+  const auto destinations = files.Allocate(artifact, device_);
+  InterposedGpu gpu(device_.gpu(), [](int copy) {
+    return copy == 5 ? Status(Code::kCuda, "copy: injected").WithNative(Domain::kCuda, 719) : Status::Ok();
+  });
+  HydrateOptions options = Options();
+  options.read_threads = 1;
+  const Status status = Hydrate(artifact, TargetsOf(destinations), gpu, options).status();
+  EXPECT_EQ(gpu.copies(), 6);  // the failure came from here, and nothing was copied after it
+  EXPECT_EQ(status.code(), Code::kCuda);
+  EXPECT_EQ(status.native(), 719);
+  EXPECT_EQ(status.stage(), "device");
   ExpectAll(destinations, kPoison);
 }
 

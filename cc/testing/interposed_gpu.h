@@ -1,0 +1,56 @@
+// A Gpu around another one that calls a function before each copy to the device: to do something in the middle of a
+// restore, or to fail there.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "cc/device/gpu.h"
+
+namespace coldsnap {
+
+class InterposedGpu final : public Gpu {
+ public:
+  // `before_copy` gets the number of copies so far; a failure of it is the copy's.
+  InterposedGpu(Gpu& inner, std::function<Status(int)> before_copy) : inner_(inner), before_copy_(std::move(before_copy)) {}
+
+  int copies() const { return copies_; }
+
+  std::string Name() const override { return inner_.Name(); }
+  Result<std::unique_ptr<PinnedMemory>> Pin(uint64_t nbytes) override { return inner_.Pin(nbytes); }
+  Result<std::unique_ptr<DeviceMemory>> Allocate(uint64_t nbytes) override { return inner_.Allocate(nbytes); }
+  Result<std::unique_ptr<Mark>> NewMark() override { return inner_.NewMark(); }
+  Status CheckRange(const DeviceRange& range) override { return inner_.CheckRange(range); }
+  Status WaitForStreams(std::span<const uintptr_t> streams) override { return inner_.WaitForStreams(streams); }
+  Status Poison(std::span<const DeviceRange> ranges) override { return inner_.Poison(ranges); }
+  Result<std::unique_ptr<Lane>> OpenLane() override {
+    ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, inner_.OpenLane());
+    return std::unique_ptr<Lane>(std::make_unique<InterposedLane>(*this, std::move(lane)));
+  }
+
+ private:
+  class InterposedLane final : public Lane {
+   public:
+    InterposedLane(InterposedGpu& gpu, std::unique_ptr<Lane> inner) : gpu_(gpu), inner_(std::move(inner)) {}
+    Status Begin(Mark& mark) override { return inner_->Begin(mark); }
+    Status CopyToDevice(const DeviceRange& to, const std::byte* from) override {
+      RETURN_IF_ERROR(gpu_.before_copy_(gpu_.copies_++));
+      return inner_->CopyToDevice(to, from);
+    }
+    Status CopyToHost(std::byte* to, const DeviceRange& from) override { return inner_->CopyToHost(to, from); }
+    Status Record(Mark& mark) override { return inner_->Record(mark); }
+    Status Drain() override { return inner_->Drain(); }
+
+   private:
+    InterposedGpu& gpu_;
+    std::unique_ptr<Lane> inner_;
+  };
+
+  Gpu& inner_;
+  std::function<Status(int)> before_copy_;
+  int copies_ = 0;  // tests that look at it use one reader thread
+};
+
+}  // namespace coldsnap

@@ -293,7 +293,7 @@ def _stream_handles(streams: object, device: str) -> list[int]:
     remedy = "give a sequence of cudaStream_t numbers, or of objects with cuda_stream"
     if isinstance(streams, str | bytes) or not isinstance(streams, Sequence):
         raise errors.RequestInvalidError(f"hydrate: streams is a {type(streams).__name__}", remedy=remedy)
-    handles = [getattr(stream, "cuda_stream", stream) for stream in streams]
+    handles: list[Any] = [getattr(stream, "cuda_stream", stream) for stream in streams]
     for handle in handles:
         if isinstance(handle, bool) or not isinstance(handle, int) or not 0 <= handle < 1 << 64:
             raise errors.RequestInvalidError(f"hydrate: {handle!r} in streams is no stream", remedy=remedy)

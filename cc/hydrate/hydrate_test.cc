@@ -85,6 +85,7 @@ TEST_P(HydrateTest, OneFlippedBitIsNamedAndPoisonsEverything) {
     EXPECT_EQ(status.code(), Code::kDataLoss);
     EXPECT_EQ(status.stage(), "digest");
     EXPECT_THAT(status.message(), HasSubstr(artifact.ExtentText(extent)));
+    EXPECT_THAT(status.message(), HasSubstr(Options().verify == Verify::kCrc32 ? "its crc32 is" : "has SHA-256"));
     EXPECT_THAT(status.message(), HasSubstr(StrCat("piece ", (damaged.nbytes - 1) / kLeafBytes, " (")));
     ExpectAll(destinations, kPoison);
   }

@@ -256,7 +256,7 @@ def _choose_device(asked: str) -> tuple[str, str]:
             return "host", f"no GPU: measuring host memory ({reason})"
         asked = "cuda:0"
     if int(asked.partition(":")[2]) >= count:
-        why = f"there are {count} CUDA devices" if count else f"there is no CUDA device ({reason})"
+        why = f"the last of {count} here is cuda:{count - 1}" if count else f"there is no CUDA device ({reason})"
         _refuse(f"restore to device {asked}: {why}", "give --device=host to measure host memory")
     return asked, f"GPU: {_native.device_name(asked)} ({asked})"
 

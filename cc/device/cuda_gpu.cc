@@ -242,6 +242,8 @@ class CudaGpu final : public Gpu {
 
 }  // namespace
 
+std::string CudaRuntimeVersion() { return StrCat(CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10); }
+
 CudaDevices CountCudaDevices() {
   CudaDevices devices;
   if (const cudaError_t error = cudaGetDeviceCount(&devices.count); error != cudaSuccess) {
@@ -263,8 +265,6 @@ Result<CudaDeviceInfo> DescribeCudaDevice(int ordinal) {
   const std::string doing = StrCat("describe CUDA device ", ordinal);
   RETURN_IF_ERROR(FromCuda(cudaGetDeviceProperties(&properties, ordinal), doing));
   CudaDeviceInfo info{.name = properties.name};
-  RETURN_IF_ERROR(FromCuda(cudaDriverGetVersion(&info.driver_version), doing));
-  RETURN_IF_ERROR(FromCuda(cudaRuntimeGetVersion(&info.runtime_version), doing));
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   RETURN_IF_ERROR(FromCuda(cudaMemGetInfo(&free_bytes, &total_bytes), doing));

@@ -10,6 +10,9 @@ namespace coldsnap {
 // kRouteUnavailable, with the driver's own reason, when there is no such device.
 Result<std::unique_ptr<Gpu>> OpenCudaGpu(int ordinal);
 
+// Of the static runtime that we are linked with: "13.0".
+std::string CudaRuntimeVersion();
+
 // How many devices there are; when none, `why` says why. Creates no context.
 struct CudaDevices {
   int count = 0;
@@ -21,8 +24,6 @@ struct CudaDeviceInfo {
   std::string name;        // as the driver calls the card
   uint64_t free_bytes = 0;
   uint64_t total_bytes = 0;
-  int driver_version = 0;   // 13000 for 13.0
-  int runtime_version = 0;  // the one we are linked with
 };
 // Creates the device's context if there is none yet.
 Result<CudaDeviceInfo> DescribeCudaDevice(int ordinal);

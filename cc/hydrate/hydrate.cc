@@ -45,7 +45,9 @@ Result<std::vector<DeviceRange>> RangesByExtent(const OpenArtifact& artifact, st
     if (ranges[extent].nbytes != 0) {
       return Status(Code::kLayoutMismatch, StrCat(artifact.ExtentText(extent), " has two destinations"));
     }
-    RETURN_IF_ERROR(gpu.CheckRange(range).Prefixed(StrCat(artifact.ExtentText(extent), ": ")));
+    if (Status status = gpu.CheckRange(range); !status.ok()) {
+      return std::move(status).Prefixed(StrCat(artifact.ExtentText(extent), ": "));
+    }
     ranges[extent] = range;
   }
   return ranges;

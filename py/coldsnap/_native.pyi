@@ -99,6 +99,8 @@ def sha256t(buffer: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C
     Root of the tree sha256-tree-65536 over a contiguous uint8 array; one thread, without the GIL.
     """
 
+CUDA_RUNTIME_VERSION: str = '13.0'
+
 def cuda_devices() -> tuple[int, str]:
     """(how many CUDA devices this process sees, why none). Makes no context."""
 
@@ -106,9 +108,6 @@ def device_name(device: str) -> str:
     """The card's name."""
 
 def device_free_bytes(device: str) -> int: ...
-
-def cuda_versions(device: str) -> tuple[int, int]:
-    """(driver, runtime) as CUDA counts, 13000 for 13.0."""
 
 def measure_copy(device: str, to_device: bool, nbytes: int, chunk_bytes: int) -> float:
     """

@@ -144,7 +144,7 @@ def error_entry(failure: BaseException) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of coldsnap, Python, and of numpy, torch and the NVIDIA driver where this process has them."""
+    """Versions of coldsnap, Python, and of numpy, torch, the NVIDIA driver and our CUDA runtime, where present."""
     found = {"coldsnap": VERSION, "python": platform.python_version()}
     for name in ("numpy", "torch"):
         module = sys.modules.get(name)
@@ -153,6 +153,9 @@ def versions() -> dict[str, str]:
     driver = _driver_version()
     if driver:
         found["cuda_driver"] = driver
+        native = sys.modules.get("coldsnap._native")
+        if native is not None:
+            found["cuda_runtime"] = native.CUDA_RUNTIME_VERSION
     return found
 
 

@@ -53,6 +53,7 @@ def test_round_trip(artifact: pathlib.Path, backend: str, verify: str) -> None:
         assert torch.equal(tensors[name].cpu().view(torch.uint8), tensor.view(torch.uint8)), name
     assert receipt.machine["gpu"] == torch.cuda.get_device_name()
     assert "cuda_driver" in receipt.versions
+    assert receipt.versions["cuda_runtime"] == _native.CUDA_RUNTIME_VERSION
 
 
 def test_receipts_agree(artifact: pathlib.Path) -> None:

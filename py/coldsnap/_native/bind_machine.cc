@@ -65,6 +65,7 @@ void BindMachine(nb::module_& m) {
     const nb::gil_scoped_release release;
     return ToHex(TreeRoot(LeafDigests(BytesIn(buffer))));
   }, "buffer"_a, "Root of the tree sha256-tree-65536 over a contiguous uint8 array; one thread, without the GIL.");
+  m.attr("CUDA_RUNTIME_VERSION") = CudaRuntimeVersion();
   m.def("cuda_devices", [] {
     const CudaDevices devices = CountCudaDevices();
     return std::make_pair(devices.count, devices.why);
@@ -73,10 +74,6 @@ void BindMachine(nb::module_& m) {
         "device"_a, "The card's name.");
   m.def("device_free_bytes",
         [](const std::string& device) { return ValueOrThrow(DescribeCudaDevice(OrdinalOf(device))).free_bytes; }, "device"_a);
-  m.def("cuda_versions", [](const std::string& device) {
-    const CudaDeviceInfo info = ValueOrThrow(DescribeCudaDevice(OrdinalOf(device)));
-    return std::make_pair(info.driver_version, info.runtime_version);
-  }, "device"_a, "(driver, runtime) as CUDA counts, 13000 for 13.0.");
   m.def("measure_copy", &MeasureCopy, "device"_a, "to_device"_a, "nbytes"_a, "chunk_bytes"_a,
         "Seconds for copying `nbytes` between pinned memory and the device, on one stream, in chunks.");
   m.def("default_read_threads", [] { return std::min(kMaxReadThreads, UsableCpus()); },

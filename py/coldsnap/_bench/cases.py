@@ -161,7 +161,7 @@ def limiting_stage(report: dict[str, Any], *, on_host: bool) -> str:
     Stages overlap. ``read`` and ``digest`` are means over the reader threads; ``copy`` is a sum over all slots, which on
     the host the same threads do, so there it counts per thread.
     """
-    stages_s = {stage: seconds for stage, seconds in report["stages_s"].items() if stage != "ring"}
+    stages_s: dict[str, float] = {name: each for name, each in report["stages_s"].items() if name != "ring"}
     if on_host:
         stages_s["copy"] /= report["read_threads"]
     return max(stages_s, key=lambda stage: stages_s[stage])

@@ -88,7 +88,7 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}        // NOLINT(google-explicit-constructor)
   Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {  // NOLINT(google-explicit-constructor)
     COLDSNAP_CHECK(!std::get<1>(state_).ok());
   }
@@ -117,10 +117,9 @@ class [[nodiscard]] Result {
 #define COLDSNAP_CONCAT(a, b) COLDSNAP_CONCAT_INNER(a, b)
 
 // Leaves the function with the failure, if there is one.
-#define RETURN_IF_ERROR(expression)                                            \
-  do {                                                                         \
-    if (::coldsnap::Status coldsnap_status = (expression); !coldsnap_status.ok()) \
-      return coldsnap_status;                                                  \
+#define RETURN_IF_ERROR(expression)                                                                       \
+  do {                                                                                                    \
+    if (::coldsnap::Status coldsnap_status = (expression); !coldsnap_status.ok()) return coldsnap_status; \
   } while (false)
 
 // ASSIGN_OR_RETURN(auto file, OpenFile(path)): takes the value, or leaves the function with the failure.

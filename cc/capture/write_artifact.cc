@@ -80,7 +80,9 @@ class NewFile {
     if (error == 0 || error == EOPNOTSUPP || error == EINVAL) return Status::Ok();
     return Status::FromErrno(error, StrCat("reserve ", nbytes, " bytes for ", name_));
   }
-  Status Write(std::span<const std::byte> bytes, uint64_t offset) { return WriteExact(fd_.get(), bytes, offset, name_); }
+  Status Write(std::span<const std::byte> bytes, uint64_t offset) {
+    return WriteExact(fd_.get(), bytes, offset, name_);
+  }
   Status Finish() && {
     if (::fchmod(fd_.get(), 0444) != 0) return Status::FromErrno(errno, StrCat("set the mode of ", name_));
     if (::fsync(fd_.get()) != 0) return Status::FromErrno(errno, StrCat("sync ", name_));
@@ -116,7 +118,8 @@ Result<Written> WriteBlob(const std::string& folder, const Layout& layout) {
     return file.Write(std::span(zeros).first(gap), end);
   };
   for (size_t i = 0; i < layout.sources.size(); ++i) {
-    const auto* const start = reinterpret_cast<const std::byte*>(layout.sources[i].address);  // NOLINT(performance-no-int-to-ptr)
+    const auto* const start =
+        reinterpret_cast<const std::byte*>(layout.sources[i].address);  // NOLINT(performance-no-int-to-ptr)
     const std::span<const std::byte> bytes(start, layout.sources[i].nbytes);
     RETURN_IF_ERROR(pad_to(layout.file_offsets[i]));
     RETURN_IF_ERROR(file.Write(bytes, layout.file_offsets[i]));
@@ -131,9 +134,11 @@ Result<Written> WriteBlob(const std::string& folder, const Layout& layout) {
 }
 
 Result<WriteReport> Write(WriteRequest request) {
-  if (::access(request.path.c_str(), F_OK) == 0) return Status(Code::kExists, "it is there already").WithRemedy("name a new path");
+  if (::access(request.path.c_str(), F_OK) == 0)
+    return Status(Code::kExists, "it is there already").WithRemedy("name a new path");
   ASSIGN_OR_RETURN(Layout layout, PlanLayout(std::move(request.tensors)));
-  WriteReport report{.blob_bytes = layout.blob_bytes, .extents = layout.sources.size(), .uncovered_bytes = layout.uncovered_bytes};
+  WriteReport report{
+      .blob_bytes = layout.blob_bytes, .extents = layout.sources.size(), .uncovered_bytes = layout.uncovered_bytes};
   for (const DeviceRange& source : layout.sources) report.payload_bytes += source.nbytes;
 
   ASSIGN_OR_RETURN(Incoming incoming, Incoming::Create(request.path));
@@ -153,7 +158,8 @@ Result<WriteReport> Write(WriteRequest request) {
                                                                {MakeShardRecord(shard_name, manifest, manifest_text)}));
   const std::string artifact_text = WriteArtifact(artifact);
   RETURN_IF_ERROR(WriteFile(incoming.path(), "artifact.json", std::as_bytes(std::span(artifact_text))));
-  if (::chmod(incoming.path().c_str(), 0755) != 0) return Status::FromErrno(errno, "set the mode of the artifact's folder");
+  if (::chmod(incoming.path().c_str(), 0755) != 0)
+    return Status::FromErrno(errno, "set the mode of the artifact's folder");
   RETURN_IF_ERROR(SyncFolder(incoming.path()));
   RETURN_IF_ERROR(std::move(incoming).MoveTo(request.path));
   const std::string parent = std::filesystem::path(request.path).parent_path().string();

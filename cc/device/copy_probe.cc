@@ -9,7 +9,8 @@ namespace coldsnap {
 
 Result<double> TimeCopies(Gpu& gpu, bool to_device, uint64_t nbytes, uint64_t chunk_bytes) {
   if (nbytes == 0 || chunk_bytes == 0) {
-    return Status(Code::kRequestInvalid, StrCat("time copies of ", nbytes, " bytes in chunks of ", chunk_bytes, ": both must be above 0"));
+    return Status(Code::kRequestInvalid,
+                  StrCat("time copies of ", nbytes, " bytes in chunks of ", chunk_bytes, ": both must be above 0"));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<PinnedMemory> host, gpu.Pin(chunk_bytes));
   ASSIGN_OR_RETURN(const std::unique_ptr<DeviceMemory> device, gpu.Allocate(chunk_bytes));
@@ -19,7 +20,8 @@ Result<double> TimeCopies(Gpu& gpu, bool to_device, uint64_t nbytes, uint64_t ch
   const Stopwatch watch;
   RETURN_IF_ERROR(lane->Begin(*mark));
   for (uint64_t done = 0; done < nbytes; done += chunk_bytes) {
-    RETURN_IF_ERROR(to_device ? lane->CopyToDevice(range, host->bytes().data()) : lane->CopyToHost(host->bytes().data(), range));
+    RETURN_IF_ERROR(to_device ? lane->CopyToDevice(range, host->bytes().data())
+                              : lane->CopyToHost(host->bytes().data(), range));
   }
   RETURN_IF_ERROR(lane->Record(*mark));
   RETURN_IF_ERROR(mark->Wait());

@@ -115,9 +115,7 @@ class CudaLane final : public Lane {
                     StrCat("copy ", from.nbytes, " bytes from the device"));
   }
   Status Record(Mark& mark) override { return static_cast<CudaMark&>(mark).RecordEnd(stream_.get()); }
-  Status Drain() override {
-    return FromCuda(cudaStreamSynchronize(stream_.get()), "wait for the copies of a stream");
-  }
+  Status Drain() override { return FromCuda(cudaStreamSynchronize(stream_.get()), "wait for the copies of a stream"); }
 
  private:
   Stream stream_;

@@ -21,7 +21,7 @@ struct CudaDevices {
 CudaDevices CountCudaDevices();
 
 struct CudaDeviceInfo {
-  std::string name;        // as the driver calls the card
+  std::string name;  // as the driver calls the card
   uint64_t free_bytes = 0;
   uint64_t total_bytes = 0;
 };

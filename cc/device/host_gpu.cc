@@ -112,7 +112,8 @@ class HostGpu final : public Gpu {
   Status CheckRange(const DeviceRange& /*range*/) override { return Status::Ok(); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override {
     if (streams.empty()) return Status::Ok();
-    return Status(Code::kRequestInvalid, StrCat("order ", streams.size(), " streams before a restore into host memory: "
+    return Status(Code::kRequestInvalid, StrCat("order ", streams.size(),
+                                                " streams before a restore into host memory: "
                                                 "host memory has no streams"));
   }
   Status Poison(std::span<const DeviceRange> ranges) override {

@@ -28,13 +28,15 @@ Result<BlobReader> BlobReader::Open(Route route, int dir_fd, const std::string& 
   reader.direct_ = *std::move(direct);
   reader.fd_ = reader.direct_.get();
   ASSIGN_OR_RETURN(const bool same, SameFile(reader.fd_, blob_fd, name));
-  if (!same) return Status(Code::kDataLoss, StrCat("open ", name, " for direct reads: it was replaced since it was checked"));
+  if (!same)
+    return Status(Code::kDataLoss, StrCat("open ", name, " for direct reads: it was replaced since it was checked"));
 
   const std::optional<DirectAlignment> alignment = DirectAlignmentOf(reader.fd_);
   if (!alignment) return DirectRefused(name, "the file system says that this file can't (statx: alignment 0)");
   reader.alignment_bytes_ = std::bit_ceil(std::max(alignment->memory_bytes, alignment->offset_bytes));
   if (reader.alignment_bytes_ > kLeafBytes) {
-    return DirectRefused(name, StrCat("it needs an alignment of ", reader.alignment_bytes_, " bytes, extents have ", kLeafBytes));
+    return DirectRefused(
+        name, StrCat("it needs an alignment of ", reader.alignment_bytes_, " bytes, extents have ", kLeafBytes));
   }
   RETURN_IF_ERROR(reader.ProveDirect(blob_fd));
   return reader;
@@ -57,6 +59,8 @@ Status BlobReader::ProveDirect(int blob_fd) {
   return Status::Ok();
 }
 
-Status BlobReader::Read(std::span<std::byte> into, uint64_t offset) const { return ReadExact(fd_, into, offset, name_); }
+Status BlobReader::Read(std::span<std::byte> into, uint64_t offset) const {
+  return ReadExact(fd_, into, offset, name_);
+}
 
 }  // namespace coldsnap

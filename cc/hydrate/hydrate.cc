@@ -24,19 +24,22 @@ Status CheckNumber(std::string_view what, uint64_t value, uint64_t least, uint64
 Status CheckOptions(const HydrateOptions& options) {
   RETURN_IF_ERROR(CheckNumber("chunk_bytes", options.chunk_bytes, kLeafBytes, kMaxChunkBytes));
   if (!IsAligned(options.chunk_bytes, kLeafBytes)) {
-    return Status(Code::kRequestInvalid, StrCat("chunk_bytes is ", options.chunk_bytes, ", it must be a multiple of ", kLeafBytes));
+    return Status(Code::kRequestInvalid,
+                  StrCat("chunk_bytes is ", options.chunk_bytes, ", it must be a multiple of ", kLeafBytes));
   }
   RETURN_IF_ERROR(CheckNumber("queue_depth", static_cast<uint64_t>(options.queue_depth), 1, 64));
   return CheckNumber("read_threads", static_cast<uint64_t>(options.read_threads), 1, 64);
 }
 
 // Where each extent goes, by index; extents that nobody asked for stay empty.
-Result<std::vector<DeviceRange>> RangesByExtent(const OpenArtifact& artifact, std::span<const ExtentTarget> targets, Gpu& gpu) {
+Result<std::vector<DeviceRange>> RangesByExtent(const OpenArtifact& artifact, std::span<const ExtentTarget> targets,
+                                                Gpu& gpu) {
   const std::vector<Extent>& extents = artifact.manifest().extents;
   std::vector<DeviceRange> ranges(extents.size());
   for (const auto& [extent, range] : targets) {
     if (extent >= extents.size()) {
-      return Status(Code::kLayoutMismatch, StrCat("there is no extent ", extent, ", the artifact has ", extents.size()));
+      return Status(Code::kLayoutMismatch,
+                    StrCat("there is no extent ", extent, ", the artifact has ", extents.size()));
     }
     if (range.nbytes != extents[extent].nbytes) {
       return Status(Code::kLayoutMismatch, StrCat(artifact.ExtentText(extent), " has ", extents[extent].nbytes,
@@ -57,23 +60,28 @@ Result<std::vector<DeviceRange>> RangesByExtent(const OpenArtifact& artifact, st
 Status CheckBlobSize(const OpenArtifact& artifact) {
   ASSIGN_OR_RETURN(const uint64_t nbytes, FileSize(artifact.blob_fd(), kBlobFile));
   if (nbytes == artifact.manifest().blob_bytes) return Status::Ok();
-  return Status(Code::kDataLoss, StrCat(kBlobFile, " has ", nbytes, " bytes, the manifest says ", artifact.manifest().blob_bytes))
+  return Status(Code::kDataLoss,
+                StrCat(kBlobFile, " has ", nbytes, " bytes, the manifest says ", artifact.manifest().blob_bytes))
       .WithStage("file")
       .WithRemedy("copy the artifact again, or capture it again");
 }
 
-Result<std::unique_ptr<Ring>> MakeRing(Gpu& gpu, const ReadPlan& plan, const HydrateOptions& options, HydrateReport& report) {
-  const int slots = std::max(1, std::min(options.queue_depth, static_cast<int>(std::min<size_t>(plan.windows.size(), 64))));
+Result<std::unique_ptr<Ring>> MakeRing(Gpu& gpu, const ReadPlan& plan, const HydrateOptions& options,
+                                       HydrateReport& report) {
+  const int slots =
+      std::max(1, std::min(options.queue_depth, static_cast<int>(std::min<size_t>(plan.windows.size(), 64))));
   const uint64_t wanted = static_cast<uint64_t>(slots) * plan.slot_bytes;
   if (options.pinned_max_bytes != 0 && wanted > options.pinned_max_bytes) {
-    return Status(Code::kRequestInvalid, StrCat("a ring of ", slots, " slots of ", plan.slot_bytes, " bytes needs ", wanted,
-                                                " bytes of pinned memory, the limit is ", options.pinned_max_bytes))
+    return Status(Code::kRequestInvalid,
+                  StrCat("a ring of ", slots, " slots of ", plan.slot_bytes, " bytes needs ", wanted,
+                         " bytes of pinned memory, the limit is ", options.pinned_max_bytes))
         .WithStage("ring")
         .WithRemedy("lower queue_depth or chunk_bytes, or raise COLDSNAP_PINNED_MAX_BYTES");
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Ring> ring, Ring::Create(gpu, slots, plan.slot_bytes));
   if (!ring->shrunk_because().ok()) {
-    report.reasons.push_back({"ring_shrunk", StrCat(slots, " slots became ", ring->slots(), ": ", ring->shrunk_because().message())});
+    report.reasons.push_back(
+        {"ring_shrunk", StrCat(slots, " slots became ", ring->slots(), ": ", ring->shrunk_because().message())});
   }
   // A blob of fewer reads than slots gets a smaller ring; that is no change of the setting, a failed pin is.
   report.queue_depth = ring->shrunk_because().ok() ? options.queue_depth : ring->slots();
@@ -91,11 +99,13 @@ class Restore {
     ASSIGN_OR_RETURN(ranges_, RangesByExtent(artifact_, targets, gpu_));
     RETURN_IF_ERROR(CheckBlobSize(artifact_));
     ASSIGN_OR_RETURN(const ChosenRoute route, ChooseRoute(artifact_, options_.backend));
-    plan_ = PlanReads(artifact_.manifest().extents, WantedExtents(), options_.chunk_bytes, route.reader.alignment_bytes());
+    plan_ =
+        PlanReads(artifact_.manifest().extents, WantedExtents(), options_.chunk_bytes, route.reader.alignment_bytes());
     Describe(route);
     report_.stages_s.open = lap_.Lap();
 
-    ASSIGN_OR_RETURN(Handover handover, Handover::Claim(gpu_.Name(), ranges_, [this](auto ranges) { return gpu_.Poison(ranges); }));
+    ASSIGN_OR_RETURN(Handover handover,
+                     Handover::Claim(gpu_.Name(), ranges_, [this](auto ranges) { return gpu_.Poison(ranges); }));
     ASSIGN_OR_RETURN(const std::unique_ptr<Ring> ring, MakeRing(gpu_, plan_, options_, report_));
     report_.stages_s.ring = lap_.Lap();
     RETURN_IF_ERROR(gpu_.WaitForStreams(options_.streams));

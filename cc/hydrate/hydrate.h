@@ -24,10 +24,10 @@ struct ExtentTarget {
 struct HydrateOptions {
   Backend backend = Backend::kAuto;
   Verify verify = Verify::kCrc32Sha256;
-  uint64_t chunk_bytes = 4 * kMiB;   // of wanted data in one read; a multiple of 65536, at most 1 GiB
-  int queue_depth = 8;               // slots of the ring, 1..64
-  int read_threads = 4;              // 1..64; no more than slots and reads are started
-  uint64_t pinned_max_bytes = 0;     // the ring's limit; 0: none
+  uint64_t chunk_bytes = 4 * kMiB;     // of wanted data in one read; a multiple of 65536, at most 1 GiB
+  int queue_depth = 8;                 // slots of the ring, 1..64
+  int read_threads = 4;                // 1..64; no more than slots and reads are started
+  uint64_t pinned_max_bytes = 0;       // the ring's limit; 0: none
   std::span<const uintptr_t> streams;  // the caller's: what was submitted there before is done before the first copy
   // Called by the thread that called Hydrate, at most 20 times a second and once at the end, with bytes verified and
   // bytes in all. A failure cancels the restore and is returned after everything has been drained.
@@ -49,8 +49,8 @@ struct HydrateReport {
   // Seconds on the monotonic clock. read and digest are the mean over reader threads and overlap with copy, which is
   // the device's busy time over all streams.
   struct Stages {
-    double open = 0;     // residency, choice of the route, trial read
-    double ring = 0;     // pin the ring
+    double open = 0;  // residency, choice of the route, trial read
+    double ring = 0;  // pin the ring
     double read = 0;
     double digest = 0;
     double copy = 0;

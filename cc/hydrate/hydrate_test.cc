@@ -34,7 +34,8 @@ class HydrateTest : public testing::TestWithParam<std::tuple<Backend, Verify>> {
   }
   void ExpectRestored(const std::vector<TestArtifact::Destination>& destinations) {
     for (const auto& each : destinations) {
-      EXPECT_EQ(device_.Differences(each.target.range, each.seed), 0U) << each.name << " of " << each.target.range.nbytes;
+      EXPECT_EQ(device_.Differences(each.target.range, each.seed), 0U)
+          << each.name << " of " << each.target.range.nbytes;
     }
   }
   void ExpectAll(const std::vector<TestArtifact::Destination>& destinations, std::byte value) {
@@ -45,8 +46,8 @@ class HydrateTest : public testing::TestWithParam<std::tuple<Backend, Verify>> {
 
 TEST_P(HydrateTest, RestoresSizesAroundEveryEdge) {
   const uint64_t chunk = 128 * kKiB;
-  const TestArtifact files({0, 1, 511, 512, 513, 4095, 4096, 4097, kLeafBytes - 1, kLeafBytes, kLeafBytes + 1, chunk - 1, chunk,
-                            chunk + 1, 3 * chunk + 7, 192 * kKiB, 192 * kKiB + 1});
+  const TestArtifact files({0, 1, 511, 512, 513, 4095, 4096, 4097, kLeafBytes - 1, kLeafBytes, kLeafBytes + 1,
+                            chunk - 1, chunk, chunk + 1, 3 * chunk + 7, 192 * kKiB, 192 * kKiB + 1});
   const OpenArtifact artifact = files.Open();
   const auto destinations = files.Allocate(artifact, device_);
   const Result<HydrateReport> report = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options());
@@ -90,7 +91,8 @@ TEST_P(HydrateTest, OneFlippedBitIsNamedAndPoisonsEverything) {
     ExpectAll(destinations, kPoison);
   }
   const auto destinations = files.Allocate(artifact, device_);
-  EXPECT_TRUE(Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options()).ok()) << "after the bits were put back";
+  EXPECT_TRUE(Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options()).ok())
+      << "after the bits were put back";
 }
 
 TEST_P(HydrateTest, AShortenedBlobIsRefusedBeforeTheFirstByte) {
@@ -187,7 +189,8 @@ INSTANTIATE_TEST_SUITE_P(RoutesAndDigests, HydrateTest,
 
 class HydrateRefusalTest : public testing::Test {
  protected:
-  HydrateRefusalTest() : files_({kLeafBytes, 100}), artifact_(files_.Open()), destinations_(files_.Allocate(artifact_, device_)) {}
+  HydrateRefusalTest()
+      : files_({kLeafBytes, 100}), artifact_(files_.Open()), destinations_(files_.Allocate(artifact_, device_)) {}
   Status Refused(const std::vector<ExtentTarget>& targets, const HydrateOptions& options = {}) {
     Status status = Hydrate(artifact_, targets, device_.gpu(), options).status();
     for (const auto& each : destinations_) EXPECT_TRUE(device_.AllBytesAre(each.target.range, kBefore)) << each.name;
@@ -277,7 +280,8 @@ TEST(HydrateAutoTest, SaysWhyItChose) {
   const TestArtifact files({4 * kMiB});
   const OpenArtifact artifact = files.Open();
   const auto destinations = files.Allocate(artifact, device);
-  const Result<HydrateReport> report = Hydrate(artifact, TargetsOf(destinations), device.gpu(), {.backend = Backend::kAuto});
+  const Result<HydrateReport> report =
+      Hydrate(artifact, TargetsOf(destinations), device.gpu(), {.backend = Backend::kAuto});
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_EQ(report->route, Route::kBuffered);  // it was written just now
   ASSERT_EQ(report->reasons.size(), 1U);

@@ -16,7 +16,8 @@ constexpr uint64_t kMaxManifestBytes = 2 * kGiB;
 Result<ArtifactRecord> ReadArtifactJson(int dir_fd) {
   Result<std::string> text = ReadSmallFile(dir_fd, kArtifactFile, kMaxArtifactJsonBytes);
   if (!text.ok() && text.status().native() == ENOENT) {
-    return Status(Code::kFormatInvalid, "there is no artifact.json, so the folder is no artifact, or the copy of one that is not finished")
+    return Status(Code::kFormatInvalid,
+                  "there is no artifact.json, so the folder is no artifact, or the copy of one that is not finished")
         .WithRemedy("name the artifact's own folder, or copy it again with artifact.json last");
   }
   if (!text.ok()) return std::move(text).status();

@@ -53,12 +53,13 @@ TEST_F(OpenArtifactTest, GivesWhatWasWritten) {
 
 TEST_F(OpenArtifactTest, FilesAreReadOnlyAndNothingElseIsThere) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(files_.path())) {
-    struct stat info {};
+    struct stat info{};
     ASSERT_EQ(::lstat(entry.path().c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777, S_ISDIR(info.st_mode) ? 0755U : 0444U) << entry.path();
   }
   const std::filesystem::path parent = std::filesystem::path(files_.path()).parent_path();
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(parent), {}), 1) << "something was left beside the artifact";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(parent), {}), 1)
+      << "something was left beside the artifact";
 }
 
 TEST_F(OpenArtifactTest, WrongPathsAndShardsAreTheRequestsFault) {
@@ -90,8 +91,11 @@ TEST_F(OpenArtifactTest, ShortAndLongFilesAreNamed) {
 }
 
 TEST_F(OpenArtifactTest, OneWrongByteAnywhereButInTheDataIsSeen) {
-  for (const auto& [name, offset] : std::vector<std::pair<std::string, size_t>>{
-           {"weights.safetensors", 0}, {"weights.safetensors", 60}, {"weights.safetensors", 65535}, {"leaves.bin", 33}, {"manifest.json", 200}}) {
+  for (const auto& [name, offset] : std::vector<std::pair<std::string, size_t>>{{"weights.safetensors", 0},
+                                                                                {"weights.safetensors", 60},
+                                                                                {"weights.safetensors", 65535},
+                                                                                {"leaves.bin", 33},
+                                                                                {"manifest.json", 200}}) {
     Damage(ShardFile(name), offset);
     EXPECT_EQ(Open().code(), Code::kDataLoss) << name << " at " << offset;
     Damage(ShardFile(name), offset);
@@ -119,7 +123,8 @@ TEST(WriteArtifactTest, ReplacesNothingAndLeavesNothing) {
   const TempDir temp;
   const Status no_parent = WriteHostArtifact({.path = temp.path() + "/none/artifact", .tensors = {}}).status();
   EXPECT_EQ(no_parent.code(), Code::kRequestInvalid);
-  const Status bad_identity = WriteHostArtifact({.path = temp.path() + "/a", .tensors = {}, .identity_json = "[]"}).status();
+  const Status bad_identity =
+      WriteHostArtifact({.path = temp.path() + "/a", .tensors = {}, .identity_json = "[]"}).status();
   EXPECT_EQ(bad_identity.code(), Code::kRequestInvalid);
   EXPECT_TRUE(std::filesystem::is_empty(temp.path())) << "a failed write left something behind";
 }

@@ -10,7 +10,8 @@ namespace {
 
 class Planner {
  public:
-  Planner(uint64_t chunk_bytes, uint64_t alignment_bytes) : chunk_bytes_(chunk_bytes), alignment_bytes_(alignment_bytes) {
+  Planner(uint64_t chunk_bytes, uint64_t alignment_bytes)
+      : chunk_bytes_(chunk_bytes), alignment_bytes_(alignment_bytes) {
     // Three leaves at least: a small extent anywhere, after both its ends have been moved to an alignment of up to one.
     plan_.slot_bytes = std::max(chunk_bytes, 3 * kLeafBytes);
   }
@@ -40,7 +41,8 @@ class Planner {
     // A wide gap (extents that nobody wants) is not worth reading: 64 KiB, as much as padding ever takes.
     if (open_ && start - end_ > kLeafBytes) return 0;
     const uint64_t begin = open_ ? begin_ : AlignDown(start, alignment_bytes_);
-    const uint64_t limit = std::min(begin + plan_.slot_bytes, (open_ ? first_ : start) + std::max(chunk_bytes_, kLeafBytes));
+    const uint64_t limit =
+        std::min(begin + plan_.slot_bytes, (open_ ? first_ : start) + std::max(chunk_bytes_, kLeafBytes));
     if (AlignUp(start + rest, alignment_bytes_) <= begin + plan_.slot_bytes && start + rest <= limit) return rest;
     return limit > start ? AlignDown(limit - start, kLeafBytes) : 0;
   }

@@ -65,7 +65,8 @@ TEST(PlanTest, KeepsItsPromisesForRandomExtents) {
   for (int round = 0; round < 300; ++round) {
     std::vector<uint64_t> sizes;
     for (int i = 0; i < 40; ++i) {
-      const uint64_t edge[] = {1, 511, 512, 513, kLeafBytes - 1, kLeafBytes, kLeafBytes + 1, 2 * kLeafBytes, 3 * kLeafBytes + 7};
+      const uint64_t edge[] = {
+          1, 511, 512, 513, kLeafBytes - 1, kLeafBytes, kLeafBytes + 1, 2 * kLeafBytes, 3 * kLeafBytes + 7};
       sizes.push_back(random() % 2 == 0 ? edge[random() % 9] : 1 + random() % (kMiB));
     }
     const std::vector<Extent> extents = Place(sizes);

@@ -12,11 +12,14 @@ Result<BlobReader> OpenReader(const OpenArtifact& artifact, Route route) {
   return BlobReader::Open(route, artifact.shard_dir_fd(), kBlobFile, artifact.blob_fd());
 }
 
-std::string Percent(double fraction) { return StrCat(static_cast<int>(fraction * 100), " % of the blob is in the page cache"); }
+std::string Percent(double fraction) {
+  return StrCat(static_cast<int>(fraction * 100), " % of the blob is in the page cache");
+}
 
 Result<ChosenRoute> Decide(const OpenArtifact& artifact, Backend backend, double residency) {
   if (backend == Backend::kBuffered || backend == Backend::kDirect) {
-    ASSIGN_OR_RETURN(BlobReader reader, OpenReader(artifact, backend == Backend::kDirect ? Route::kDirect : Route::kBuffered));
+    ASSIGN_OR_RETURN(BlobReader reader,
+                     OpenReader(artifact, backend == Backend::kDirect ? Route::kDirect : Route::kBuffered));
     return ChosenRoute{.reader = std::move(reader), .reasons = {}};  // whoever named it knows why
   }
   if (residency >= kResidentEnough) {
@@ -43,9 +46,11 @@ Result<ChosenRoute> ChooseRoute(const OpenArtifact& artifact, Backend backend) {
   ASSIGN_OR_RETURN(const double residency, Residency(artifact));
   ASSIGN_OR_RETURN(ChosenRoute chosen, Decide(artifact, backend, residency));
   chosen.residency = residency;
-  // Linux 6.6 and later take O_DIRECT on tmpfs and serve it from memory: no drive was read, and the receipt must say so.
+  // Linux 6.6 and later take O_DIRECT on tmpfs and serve it from memory: no drive was read, and the receipt must say
+  // so.
   if (chosen.reader.route() == Route::kDirect && IsMemoryBacked(artifact.blob_fd())) {
-    chosen.reasons.push_back({"direct_served_from_memory", StrCat("the file system lives in memory; ", Percent(residency))});
+    chosen.reasons.push_back(
+        {"direct_served_from_memory", StrCat("the file system lives in memory; ", Percent(residency))});
   }
   return chosen;
 }

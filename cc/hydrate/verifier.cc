@@ -10,7 +10,8 @@
 namespace coldsnap {
 namespace {
 
-constexpr std::string_view kRemedy = "copy the artifact again, or capture it again; if it happens twice, suspect the drive or the memory";
+constexpr std::string_view kRemedy =
+    "copy the artifact again, or capture it again; if it happens twice, suspect the drive or the memory";
 
 std::string PieceText(const Extent& extent, uint64_t leaf) {
   const uint64_t offset = leaf * kLeafBytes;
@@ -18,7 +19,9 @@ std::string PieceText(const Extent& extent, uint64_t leaf) {
                 " of the extent, ", extent.file_offset + offset, " of ", kBlobFile, ")");
 }
 
-Status Damaged(std::string message) { return Status(Code::kDataLoss, std::move(message)).WithStage("digest").WithRemedy(kRemedy); }
+Status Damaged(std::string message) {
+  return Status(Code::kDataLoss, std::move(message)).WithStage("digest").WithRemedy(kRemedy);
+}
 
 }  // namespace
 
@@ -73,7 +76,8 @@ std::string Verifier::LocateDamage(uint32_t extent_index) const {
   for (uint64_t leaf = 0; leaf < leaves.size(); ++leaf) {
     const uint64_t offset = leaf * kLeafBytes;
     const std::span<std::byte> bytes = std::span(piece).first(std::min(kLeafBytes, extent.nbytes - offset));
-    if (const Status status = ReadExact(artifact_.blob_fd(), bytes, extent.file_offset + offset, kBlobFile); !status.ok()) {
+    if (const Status status = ReadExact(artifact_.blob_fd(), bytes, extent.file_offset + offset, kBlobFile);
+        !status.ok()) {
       return StrCat("reading it again to find the place fails: ", status.message());
     }
     if (Sha256Of(bytes) != leaves[leaf]) return StrCat("the damage is in ", PieceText(extent, leaf));

@@ -1,7 +1,7 @@
 // Compares every byte of a restore with the artifact's digests, segment by segment while the bytes are in cache.
 //
-// sha256t: each 64 KiB leaf is compared at once with leaves.bin, whose roots OpenArtifact has checked, so a match of all
-// leaves is a match of the root. crc32: each segment's CRC is kept and Finish() combines an extent's in order.
+// sha256t: each 64 KiB leaf is compared at once with leaves.bin, whose roots OpenArtifact has checked, so a match of
+// all leaves is a match of the root. crc32: each segment's CRC is kept and Finish() combines an extent's in order.
 #pragma once
 
 #include <cstddef>

@@ -34,8 +34,8 @@ const std::pair<const uint64_t, uint64_t>* Overlapping(const std::map<uint64_t, 
 Status CheckDisjoint(const std::vector<DeviceRange>& sorted) {
   for (size_t i = 1; i < sorted.size(); ++i) {
     if (sorted[i - 1].address + sorted[i - 1].nbytes > sorted[i].address) {
-      return Status(Code::kLayoutMismatch,
-                    StrCat("claim ", sorted.size(), " destinations: ", Text(sorted[i - 1]), " and ", Text(sorted[i]), " overlap"));
+      return Status(Code::kLayoutMismatch, StrCat("claim ", sorted.size(), " destinations: ", Text(sorted[i - 1]),
+                                                  " and ", Text(sorted[i]), " overlap"));
     }
   }
   return Status::Ok();
@@ -74,7 +74,8 @@ Handover::Handover(Handover&& other) noexcept
 
 Handover::~Handover() {
   if (begun_) {
-    if (const Status status = poison_(ranges_); !status.ok()) std::fprintf(stderr, "coldsnap: %s\n", status.message().c_str());
+    if (const Status status = poison_(ranges_); !status.ok())
+      std::fprintf(stderr, "coldsnap: %s\n", status.message().c_str());
   }
   EndClaim();
 }

@@ -20,11 +20,11 @@ namespace coldsnap {
 namespace {
 
 // glibc 2.34, the oldest we install on, knows neither the field nor the system call; the numbers are the kernel's ABI.
-constexpr unsigned kStatxDioAlign = 0x2000;          // STATX_DIOALIGN, Linux 6.1
-constexpr size_t kStatxDioMemAlignOffset = 0x98;     // struct statx: stx_dio_mem_align, then stx_dio_offset_align
-constexpr long kCachestat = 451;                     // __NR_cachestat, Linux 6.5
-constexpr long kRamfsMagic = 0x858458f6;             // RAMFS_MAGIC
-constexpr long kHugetlbfsMagic = 0x958458f6;         // HUGETLBFS_MAGIC
+constexpr unsigned kStatxDioAlign = 0x2000;       // STATX_DIOALIGN, Linux 6.1
+constexpr size_t kStatxDioMemAlignOffset = 0x98;  // struct statx: stx_dio_mem_align, then stx_dio_offset_align
+constexpr long kCachestat = 451;                  // __NR_cachestat, Linux 6.5
+constexpr long kRamfsMagic = 0x858458f6;          // RAMFS_MAGIC
+constexpr long kHugetlbfsMagic = 0x958458f6;      // HUGETLBFS_MAGIC
 
 Result<UniqueFd> OpenAt(int dir_fd, const std::string& name, int flags, std::string_view what) {
   int fd = -1;
@@ -34,7 +34,8 @@ Result<UniqueFd> OpenAt(int dir_fd, const std::string& name, int flags, std::str
   if (fd >= 0) return UniqueFd(fd);
   const int error = errno;
   Status status = Status::FromErrno(error, StrCat("open ", what, " ", name));
-  if (error == ELOOP) return std::move(status).WithRemedy("links inside an artifact are refused; put the file itself there");
+  if (error == ELOOP)
+    return std::move(status).WithRemedy("links inside an artifact are refused; put the file itself there");
   return status;
 }
 
@@ -46,7 +47,8 @@ Result<uint64_t> ResidentByMincore(int fd, uint64_t file_bytes, std::string_view
   for (uint64_t start = 0; start < file_bytes; start += kWindow) {
     const uint64_t nbytes = std::min(kWindow, file_bytes - start);
     void* map = ::mmap(nullptr, nbytes, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(start));
-    if (map == MAP_FAILED) return Status::FromErrno(errno, StrCat("map ", nbytes, " bytes of ", name, " to see its residency"));
+    if (map == MAP_FAILED)
+      return Status::FromErrno(errno, StrCat("map ", nbytes, " bytes of ", name, " to see its residency"));
     const int failed = ::mincore(map, nbytes, pages.data());
     const int error = errno;
     ::munmap(map, nbytes);
@@ -83,23 +85,24 @@ Result<UniqueFd> OpenDirectoryAt(int dir_fd, const std::string& name) {
 Result<UniqueFd> OpenFileAt(int dir_fd, const std::string& name, int extra_flags) {
   // O_NONBLOCK: opening a FIFO must not wait for its writer; it has no effect on a regular file.
   ASSIGN_OR_RETURN(UniqueFd fd, OpenAt(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | extra_flags, "file"));
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd.get(), &info) != 0) return Status::FromErrno(errno, StrCat("stat ", name));
   if (!S_ISREG(info.st_mode)) {
-    return Status(Code::kFormatInvalid, StrCat("open file ", name, ": it is no regular file (mode ", info.st_mode, ")"));
+    return Status(Code::kFormatInvalid,
+                  StrCat("open file ", name, ": it is no regular file (mode ", info.st_mode, ")"));
   }
   return fd;
 }
 
 Result<uint64_t> FileSize(int fd, std::string_view name) {
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0) return Status::FromErrno(errno, StrCat("stat ", name));
   return static_cast<uint64_t>(info.st_size);
 }
 
 Result<bool> SameFile(int a, int b, std::string_view name) {
-  struct stat first {};
-  struct stat second {};
+  struct stat first{};
+  struct stat second{};
   if (::fstat(a, &first) != 0 || ::fstat(b, &second) != 0) return Status::FromErrno(errno, StrCat("stat ", name));
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
@@ -131,8 +134,8 @@ Status WriteExact(int fd, std::span<const std::byte> bytes, uint64_t offset, std
     }
     const int error = put < 0 ? errno : EIO;  // a write of nothing that reports no error would repeat for ever
     if (error == EINTR) continue;
-    return Status::FromErrno(error, StrCat("write ", bytes.size(), " bytes at offset ", offset, " of ", name, " (", done,
-                                           " of them written)"));
+    return Status::FromErrno(error, StrCat("write ", bytes.size(), " bytes at offset ", offset, " of ", name, " (",
+                                           done, " of them written)"));
   }
   return Status::Ok();
 }
@@ -141,7 +144,8 @@ Result<std::string> ReadSmallFile(int dir_fd, const std::string& name, uint64_t 
   ASSIGN_OR_RETURN(const UniqueFd fd, OpenFileAt(dir_fd, name));
   ASSIGN_OR_RETURN(const uint64_t nbytes, FileSize(fd.get(), name));
   if (nbytes > max_bytes) {
-    return Status(Code::kFormatInvalid, StrCat("read ", name, ": it has ", nbytes, " bytes, at most ", max_bytes, " are allowed"));
+    return Status(Code::kFormatInvalid,
+                  StrCat("read ", name, ": it has ", nbytes, " bytes, at most ", max_bytes, " are allowed"));
   }
   std::string text(nbytes, '\0');
   RETURN_IF_ERROR(ReadExact(fd.get(), std::as_writable_bytes(std::span(text)), 0, name));
@@ -169,12 +173,13 @@ Result<uint64_t> ResidentBytes(int fd, uint64_t file_bytes, std::string_view nam
   const std::array<uint64_t, 2> range{0, file_bytes};  // struct cachestat_range: off, len
   std::array<uint64_t, 5> counts{};                    // struct cachestat: cached, dirty, writeback, evicted, recent
   if (file_bytes == 0) return uint64_t{0};
-  if (::syscall(kCachestat, fd, range.data(), counts.data(), 0) == 0) return std::min(file_bytes, counts[0] * page_bytes);
+  if (::syscall(kCachestat, fd, range.data(), counts.data(), 0) == 0)
+    return std::min(file_bytes, counts[0] * page_bytes);
   return ResidentByMincore(fd, file_bytes, name);  // an older kernel, hugetlbfs, or a seccomp filter
 }
 
 bool IsMemoryBacked(int fd) {
-  struct statfs info {};
+  struct statfs info{};
   if (::fstatfs(fd, &info) != 0) return false;
   const auto type = static_cast<long>(info.f_type);
   return type == TMPFS_MAGIC || type == kRamfsMagic || type == kHugetlbfsMagic;

@@ -9,7 +9,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlocks = 1024;
 
-// Byte i of the pattern. The word is made anew for each byte: this is for tests, and it keeps any start and length easy.
+// Byte i of the pattern. The word is made anew for each byte: this is for tests, and it keeps any start and length
+// easy.
 __device__ unsigned char PatternByte(uint64_t seed, uint64_t index) {
   return static_cast<unsigned char>(PatternWord(seed, index / 8) >> (8 * (index % 8)));
 }

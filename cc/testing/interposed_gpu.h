@@ -14,7 +14,8 @@ namespace coldsnap {
 class InterposedGpu final : public Gpu {
  public:
   // `before_copy` gets the number of copies so far; a failure of it is the copy's.
-  InterposedGpu(Gpu& inner, std::function<Status(int)> before_copy) : inner_(inner), before_copy_(std::move(before_copy)) {}
+  InterposedGpu(Gpu& inner, std::function<Status(int)> before_copy)
+      : inner_(inner), before_copy_(std::move(before_copy)) {}
 
   int copies() const { return copies_; }
 

@@ -22,8 +22,8 @@ class TestArtifact {
   std::string path() const { return temp_.path() + "/artifact"; }
   std::string blob_path() const { return path() + "/shard-00-00-00/weights.safetensors"; }
   OpenArtifact Open() const;
-  void FlipBit(uint64_t offset) const;      // of the blob
-  void Truncate(uint64_t nbytes) const;     // the blob to that size
+  void FlipBit(uint64_t offset) const;   // of the blob
+  void Truncate(uint64_t nbytes) const;  // the blob to that size
 
   // A destination for each extent; which tensor it holds tells its seed.
   struct Destination {

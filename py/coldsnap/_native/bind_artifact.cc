@@ -40,7 +40,8 @@ nb::list Extents(const OpenArtifact& artifact) {
 
 nb::bytes Leaves(const OpenArtifact& artifact, size_t extent) {
   const size_t count = artifact.manifest().extents.size();
-  if (extent >= count) Throw(Status(Code::kRequestInvalid, StrCat("there is no extent ", extent, ", the artifact has ", count)));
+  if (extent >= count)
+    Throw(Status(Code::kRequestInvalid, StrCat("there is no extent ", extent, ", the artifact has ", count)));
   const auto bytes = std::as_bytes(artifact.LeavesOfExtent(extent));
   return nb::bytes(bytes.data(), bytes.size());
 }
@@ -59,21 +60,28 @@ void BindArtifact(nb::module_& m) {
       .def_prop_ro("shard", [](const OpenArtifact& a) { return a.shard().name; })
       .def_prop_ro("shards", &Shards)
       .def_prop_ro("artifact_root", [](const OpenArtifact& a) { return ToHex(a.record().artifact_root); })
-      .def_prop_ro("identity", [](const OpenArtifact& a) { return a.record().identity; }, "Canonical JSON.")
-      .def_prop_ro("scalars", [](const OpenArtifact& a) { return a.manifest().scalars; }, "Canonical JSON.")
-      .def_prop_ro("capture", [](const OpenArtifact& a) { return a.record().capture; }, "Canonical JSON.")
-      .def_prop_ro("data_start", [](const OpenArtifact& a) { return a.manifest().data_start; }, "Bytes.")
+      .def_prop_ro(
+          "identity", [](const OpenArtifact& a) { return a.record().identity; }, "Canonical JSON.")
+      .def_prop_ro(
+          "scalars", [](const OpenArtifact& a) { return a.manifest().scalars; }, "Canonical JSON.")
+      .def_prop_ro(
+          "capture", [](const OpenArtifact& a) { return a.record().capture; }, "Canonical JSON.")
+      .def_prop_ro(
+          "data_start", [](const OpenArtifact& a) { return a.manifest().data_start; }, "Bytes.")
       .def_prop_ro("blob_bytes", [](const OpenArtifact& a) { return a.manifest().blob_bytes; })
       .def_prop_ro("payload_bytes", &OpenArtifact::payload_bytes)
-      .def_prop_ro("blob_fd", &OpenArtifact::blob_fd, "The blob, open for buffered reads; the artifact's, not to be closed.")
+      .def_prop_ro("blob_fd", &OpenArtifact::blob_fd,
+                   "The blob, open for buffered reads; the artifact's, not to be closed.")
       .def("tensors", &Tensors,
            "Rows (name, dtype, shape, strides, extent or None, offset, object, role, attrs), by name.")
       .def("extents", &Extents, "Rows (file_offset, nbytes, crc32 hex, sha256t hex), in data order.")
       .def("leaves", &Leaves, "extent"_a, "The extent's leaf digests, 32 bytes for each 64 KiB.")
-      .def("residency", [](const OpenArtifact& a) { return ValueOrThrow(Residency(a)); },
-           "The fraction of the blob that is in the page cache.")
-      .def("blob_memory_backed", [](const OpenArtifact& a) { return IsMemoryBacked(a.blob_fd()); },
-           "Whether the blob's file system lives in memory (tmpfs, ramfs, hugetlbfs).");
+      .def(
+          "residency", [](const OpenArtifact& a) { return ValueOrThrow(Residency(a)); },
+          "The fraction of the blob that is in the page cache.")
+      .def(
+          "blob_memory_backed", [](const OpenArtifact& a) { return IsMemoryBacked(a.blob_fd()); },
+          "Whether the blob's file system lives in memory (tmpfs, ramfs, hugetlbfs).");
 
   m.def(
       "open_artifact",

@@ -29,7 +29,8 @@ TensorSpec SpecOf(TensorRow row) {
   return spec;
 }
 
-nb::dict Write(std::string path, std::vector<TensorRow> tensors, std::string identity, std::string scalars, std::string capture) {
+nb::dict Write(std::string path, std::vector<TensorRow> tensors, std::string identity, std::string scalars,
+               std::string capture) {
   WriteRequest request{.path = std::move(path),
                        .tensors = {},
                        .identity_json = std::move(identity),
@@ -52,10 +53,11 @@ nb::dict Write(std::string path, std::vector<TensorRow> tensors, std::string ide
 }  // namespace
 
 void BindCapture(nb::module_& m) {
-  m.def("write_artifact", &Write, "path"_a, "tensors"_a, "identity_json"_a, "scalars_json"_a, "capture_json"_a,
-        "Writes an artifact of one shard from tensors in host memory, which must stay alive and unchanged meanwhile.\n\n"
-        "Rows of `tensors`: (name, dtype, shape, strides in elements, address, storage address, storage bytes, object, "
-        "role, attrs).");
+  m.def(
+      "write_artifact", &Write, "path"_a, "tensors"_a, "identity_json"_a, "scalars_json"_a, "capture_json"_a,
+      "Writes an artifact of one shard from tensors in host memory, which must stay alive and unchanged meanwhile.\n\n"
+      "Rows of `tensors`: (name, dtype, shape, strides in elements, address, storage address, storage bytes, object, "
+      "role, attrs).");
 }
 
 }  // namespace coldsnap

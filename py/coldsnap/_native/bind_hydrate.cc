@@ -102,8 +102,8 @@ nb::dict DictOf(const HydrateReport& report) {
 using RangeRow = std::tuple<uint32_t, uint64_t, uint64_t>;  // extent, address, nbytes
 
 nb::dict Run(const OpenArtifact& artifact, const std::vector<RangeRow>& ranges, const std::string& device,
-             const std::string& route, const std::string& verify, uint64_t chunk_bytes, int queue_depth, int read_threads,
-             uint64_t pinned_max_bytes, const std::vector<uintptr_t>& streams, nb::object tick) {
+             const std::string& route, const std::string& verify, uint64_t chunk_bytes, int queue_depth,
+             int read_threads, uint64_t pinned_max_bytes, const std::vector<uintptr_t>& streams, nb::object tick) {
   std::vector<ExtentTarget> targets;
   for (const auto& [extent, address, nbytes] : ranges) targets.push_back({extent, {address, nbytes}});
   PythonTick python_tick(std::move(tick));
@@ -131,7 +131,8 @@ nb::dict Run(const OpenArtifact& artifact, const std::vector<RangeRow>& ranges, 
 void BindHydrate(nb::module_& m) {
   m.def("hydrate", &Run, "artifact"_a, "ranges"_a, "device"_a, "route"_a, "verify"_a, "chunk_bytes"_a, "queue_depth"_a,
         "read_threads"_a, "pinned_max_bytes"_a, "streams"_a, "tick"_a.none(),
-        "Fills ranges (extent, address, nbytes) of `device` from the artifact; `coldsnap.hydrate` is the checked form.\n\n"
+        "Fills ranges (extent, address, nbytes) of `device` from the artifact; `coldsnap.hydrate` is the checked "
+        "form.\n\n"
         "`tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what it "
         "raises.");
 }

@@ -28,12 +28,15 @@ constexpr int kMaxReadThreads = 16;  // more wait for the same drive or link
 
 using Buffer = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-std::span<const std::byte> BytesIn(const Buffer& buffer) { return std::as_bytes(std::span(buffer.data(), buffer.size())); }
+std::span<const std::byte> BytesIn(const Buffer& buffer) {
+  return std::as_bytes(std::span(buffer.data(), buffer.size()));
+}
 
 // "cuda:3" -> 3; the host has no such description.
 int OrdinalOf(const std::string& device) {
   const std::unique_ptr<Gpu> gpu = ValueOrThrow(OpenGpu(device));
-  if (gpu->Name() == "host") Throw(Status(Code::kRequestInvalid, "describe device \"host\": only CUDA devices have names"));
+  if (gpu->Name() == "host")
+    Throw(Status(Code::kRequestInvalid, "describe device \"host\": only CUDA devices have names"));
   return std::stoi(device.substr(device.find(':') + 1));
 }
 
@@ -57,27 +60,40 @@ double MeasureCopy(const std::string& device, bool to_device, uint64_t nbytes, u
 void BindMachine(nb::module_& m) {
   m.def("residency", &FileResidency, "path"_a, nb::call_guard<nb::gil_scoped_release>(),
         "(bytes of the file in the page cache, bytes of the file).");
-  m.def("crc32", [](const Buffer& buffer) {
-    const nb::gil_scoped_release release;
-    return Crc32(0, BytesIn(buffer));
-  }, "buffer"_a, "zlib's crc32 over a contiguous uint8 array; one thread, without the GIL.");
-  m.def("sha256t", [](const Buffer& buffer) {
-    const nb::gil_scoped_release release;
-    return ToHex(TreeRoot(LeafDigests(BytesIn(buffer))));
-  }, "buffer"_a, "Root of the tree sha256-tree-65536 over a contiguous uint8 array; one thread, without the GIL.");
+  m.def(
+      "crc32",
+      [](const Buffer& buffer) {
+        const nb::gil_scoped_release release;
+        return Crc32(0, BytesIn(buffer));
+      },
+      "buffer"_a, "zlib's crc32 over a contiguous uint8 array; one thread, without the GIL.");
+  m.def(
+      "sha256t",
+      [](const Buffer& buffer) {
+        const nb::gil_scoped_release release;
+        return ToHex(TreeRoot(LeafDigests(BytesIn(buffer))));
+      },
+      "buffer"_a, "Root of the tree sha256-tree-65536 over a contiguous uint8 array; one thread, without the GIL.");
   m.attr("CUDA_RUNTIME_VERSION") = CudaRuntimeVersion();
-  m.def("cuda_devices", [] {
-    const CudaDevices devices = CountCudaDevices();
-    return std::make_pair(devices.count, devices.why);
-  }, "(how many CUDA devices this process sees, why none). Makes no context.");
-  m.def("device_name", [](const std::string& device) { return ValueOrThrow(DescribeCudaDevice(OrdinalOf(device))).name; },
-        "device"_a, "The card's name.");
-  m.def("device_free_bytes",
-        [](const std::string& device) { return ValueOrThrow(DescribeCudaDevice(OrdinalOf(device))).free_bytes; }, "device"_a);
+  m.def(
+      "cuda_devices",
+      [] {
+        const CudaDevices devices = CountCudaDevices();
+        return std::make_pair(devices.count, devices.why);
+      },
+      "(how many CUDA devices this process sees, why none). Makes no context.");
+  m.def(
+      "device_name", [](const std::string& device) { return ValueOrThrow(DescribeCudaDevice(OrdinalOf(device))).name; },
+      "device"_a, "The card's name.");
+  m.def(
+      "device_free_bytes",
+      [](const std::string& device) { return ValueOrThrow(DescribeCudaDevice(OrdinalOf(device))).free_bytes; },
+      "device"_a);
   m.def("measure_copy", &MeasureCopy, "device"_a, "to_device"_a, "nbytes"_a, "chunk_bytes"_a,
         "Seconds for copying `nbytes` between pinned memory and the device, on one stream, in chunks.");
-  m.def("default_read_threads", [] { return std::min(kMaxReadThreads, UsableCpus()); },
-        "Processors that this process may run on, at most 16.");
+  m.def(
+      "default_read_threads", [] { return std::min(kMaxReadThreads, UsableCpus()); },
+      "Processors that this process may run on, at most 16.");
 }
 
 }  // namespace coldsnap

@@ -1,5 +1,5 @@
-// The threads of a restore: each takes the next window, reads it into a slot, sends its segments to the device, and
-// verifies them while they are on their way.
+// The threads of a restore: each takes the next window, reads it into a slot and verifies it on the way, then sends its
+// segments to the device and goes on with the next slot while they travel.
 #pragma once
 
 #include <atomic>
@@ -41,6 +41,7 @@ class Readers {
   void RunThread();
   Status RunWindows(Lane& lane, Times& times);
   Status RunWindow(const Window& window, Lane& lane, Times& times);
+  Status ReadAndVerify(const Window& window, const EmptySlot& slot, Times& times);
   Status Send(const Window& window, const EmptySlot& slot, Lane& lane);
   void Fail(Status status);
 

@@ -25,18 +25,17 @@ Status Damaged(std::string message) {
 
 }  // namespace
 
-Status Verifier::Check(size_t segment_index, std::span<const std::byte> bytes) {
+Status Verifier::Check(size_t segment_index, uint64_t offset, std::span<const std::byte> bytes) {
   const Segment& segment = plan_.segments[segment_index];
-  COLDSNAP_CHECK(bytes.size() == segment.nbytes);
-  uint32_t crc = 0;
+  COLDSNAP_CHECK(IsAligned(offset, kLeafBytes) && offset + bytes.size() <= segment.nbytes);
+  uint32_t& crc = segment_crcs_[segment_index];
   for (uint64_t done = 0; done < bytes.size(); done += kLeafBytes) {
     const auto piece = bytes.subspan(done, std::min<uint64_t>(kLeafBytes, bytes.size() - done));
     crc = Crc32(crc, piece);
     if (verify_ == Verify::kCrc32Sha256) {
-      RETURN_IF_ERROR(CheckLeaf(segment, (segment.extent_offset + done) / kLeafBytes, piece));
+      RETURN_IF_ERROR(CheckLeaf(segment, (segment.extent_offset + offset + done) / kLeafBytes, piece));
     }
   }
-  segment_crcs_[segment_index] = crc;
   return Status::Ok();
 }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -67,6 +68,7 @@ class Request:
     output: Path | None
     samples: range
     seed: int
+    commit: str | None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -123,6 +125,7 @@ def parse_flags(argv: Sequence[str]) -> Request | None:
         output=None if get["output"] is None else flagset.user_path("output", get["output"]),
         samples=_samples(values),
         seed=flagset.whole_number(values, "seed", 0, (1 << 53) - 1),  # what JSON keeps exact
+        commit=_commit(get["commit"]),
     )
 
 
@@ -153,7 +156,7 @@ def _calibrate(request: Request) -> None:
     _require_device_memory(device, arena.arena_bytes(pieces))
 
     mount = host.mount_of(parent)
-    commit, record = machine.commit_or_version(), machine.machine_record(device, parent)
+    commit, record = request.commit or machine.commit_or_version(), machine.machine_record(device, parent)
     print(first_line)
     print(f"blob: {format_size(request.nbytes)} of random bytes (seed {request.seed}), {len(pieces)} extents")
     print(f"folder: {parent} ({mount.kind})")
@@ -339,15 +342,23 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_string("output", None, "folder for results.json (your state folder)", **common)
     flags.DEFINE_string("samples", None, "samples of each number (5; 3 or 4 where time is short)", **common)
     flags.DEFINE_string("seed", "0", "seed of the random bytes (0)", **common)
+    flags.DEFINE_string("commit", None, "of the wheel that is measured (the checkout's, else the version)", **common)
     flags.DEFINE_boolean("help", False, "this text", short_name="h", **common)
     return values
 
 
 def _flag_lines(values: flags.FlagValues) -> str:
     """List the flags, one a line."""
-    shown = ("bytes", "chunk_bytes", "queue_depth", "path", "device", "sweep", "output", "samples", "seed")
+    shown = ("bytes", "chunk_bytes", "queue_depth", "path", "device", "sweep", "output", "samples", "seed", "commit")
     lines = [f"  --{name + ('' if name == 'sweep' else '=...'):<18}{values[name].help}" for name in shown]
     return "\n".join(lines) + "\n"
+
+
+def _commit(text: str | None) -> str | None:
+    """Check a commit that a person gives: a wheel does not know which one it was built from."""
+    if text is not None and not re.fullmatch(r"[0-9a-f]{40}(-dirty)?", text):
+        _refuse(f"read --commit={text}", "give the 40 hex digits of git rev-parse HEAD, with -dirty if files differed")
+    return text
 
 
 def _refuse(doing: str, remedy: str) -> NoReturn:

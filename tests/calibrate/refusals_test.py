@@ -32,6 +32,7 @@ WRONG = [
     (["--samples=0"], "1 to 1000"),
     (["--samples=x"], "1 to 1000"),
     (["--seed=-1"], "--seed=-1"),
+    (["--commit=main"], "--commit=main"),
     (["--device=gpu"], "cuda:N"),
     (["--device=cuda:x"], "cuda:N"),
     (["--device=cuda:999"], "--device=host"),
@@ -81,6 +82,12 @@ def test_it_refuses_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) ->
     host.require_memory(256 << 20, 16 << 20, on_host=True)
     with pytest.raises(errors.RequestInvalidError, match="1073741824 are available by the memory cgroup's limit"):
         host.require_memory(512 << 20, 16 << 20, on_host=True)
+
+
+def test_a_wheel_is_told_its_commit() -> None:
+    for commit in ("0123456789" * 4, "ab" * 20 + "-dirty"):
+        request = calibration.parse_flags(["calibrate", f"--commit={commit}"])
+        assert request is not None and request.commit == commit
 
 
 @pytest.mark.parametrize(("text", "nbytes"), [("512MiB", 536870912), ("536870912", 536870912), ("1GiB", 1 << 30)])

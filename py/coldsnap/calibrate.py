@@ -42,6 +42,8 @@ examples:
   coldsnap calibrate --device=host            host memory in place of a GPU
   coldsnap calibrate --samples=9 --seed=7 --output=results
                                               more samples, results/results.json
+  coldsnap calibrate --commit=$(cat commit.txt)
+                                              note which commit the wheel has
 
 from a checkout:  bazel run //bench:calibrate -- --bytes=512MiB
 
@@ -342,7 +344,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_string("output", None, "folder for results.json (your state folder)", **common)
     flags.DEFINE_string("samples", None, "samples of each number (5; 3 or 4 where time is short)", **common)
     flags.DEFINE_string("seed", "0", "seed of the random bytes (0)", **common)
-    flags.DEFINE_string("commit", None, "of the wheel that is measured (the checkout's, else the version)", **common)
+    flags.DEFINE_string("commit", None, "commit of a measured wheel (of a checkout: git's)", **common)
     flags.DEFINE_boolean("help", False, "this text", short_name="h", **common)
     return values
 

@@ -2,6 +2,7 @@
 // restore, or to fail there.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -51,7 +52,7 @@ class InterposedGpu final : public Gpu {
 
   Gpu& inner_;
   std::function<Status(int)> before_copy_;
-  int copies_ = 0;  // tests that look at it use one reader thread
+  std::atomic<int> copies_ = 0;  // reader threads copy side by side
 };
 
 }  // namespace coldsnap

@@ -108,7 +108,8 @@ Status Readers::ReadAndVerify(const Window& window, const EmptySlot& slot, Times
       Stopwatch watch;
       if (needed > filled) {
         const uint64_t nbytes = std::min(std::max(block_bytes, needed - filled), window.nbytes - filled);
-        RETURN_IF_ERROR(reader_.Read(slot.bytes().subspan(filled, nbytes), window.file_offset + filled).WithStage("file"));
+        RETURN_IF_ERROR(
+            reader_.Read(slot.bytes().subspan(filled, nbytes), window.file_offset + filled).WithStage("file"));
         filled += nbytes;
         times.read += watch.Lap();
       }

@@ -22,9 +22,9 @@ class Verifier {
   Verifier(const OpenArtifact& artifact, const ReadPlan& plan, Verify verify)
       : artifact_(artifact), plan_(plan), verify_(verify), segment_crcs_(plan.segments.size(), 0) {}
 
-  // The bytes at `offset` of the segment, a multiple of kLeafBytes that ends at one or at the segment's end. A segment's
-  // bytes come once and in order, from one thread at a time; segments in any order, from any thread. kDataLoss names the
-  // extent and the piece of 64 KiB that differs.
+  // The bytes at `offset` of the segment, a multiple of kLeafBytes that ends at one or at the segment's end. A
+  // segment's bytes come once and in order, from one thread at a time; segments in any order, from any thread.
+  // kDataLoss names the extent and the piece of 64 KiB that differs.
   Status Check(size_t segment, uint64_t offset, std::span<const std::byte> bytes);
 
   // After every segment has been checked. kDataLoss names the extent whose CRC differs and, after reading it a second

@@ -102,7 +102,18 @@ def test_sizes_have_units(text: str, nbytes: int) -> None:
 def test_help_shows_an_example_for_each_use() -> None:
     done = calibrate("--help")
     assert done.returncode == 0
-    for flag in ("bytes", "chunk_bytes", "queue_depth", "path", "device", "sweep", "output", "samples", "seed", "commit"):
+    for flag in (
+        "bytes",
+        "chunk_bytes",
+        "queue_depth",
+        "path",
+        "device",
+        "sweep",
+        "output",
+        "samples",
+        "seed",
+        "commit",
+    ):
         assert done.stdout.count(f"--{flag}") >= 2, flag
     assert max(map(len, done.stdout.splitlines())) <= 80
 

@@ -1,0 +1,85 @@
+"""The tables of docs/settings.md and docs/errors.md, made from the code, and how they get into the pages.
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- /table -->``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+
+import coldsnap
+from coldsnap import errors, settings
+
+_BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<table>.*?)(<!-- /table -->)", re.DOTALL)
+
+# What each setting takes, and one value that it refuses. A new setting without an entry fails the test.
+_KNOWN = {"backend": settings.BACKENDS, "verify": settings.VERIFY_MODES, "place": settings.PLACES}
+_COUNTS = {"queue_depth": settings.MAX_QUEUE_DEPTH, "read_threads": settings.MAX_READ_THREADS}
+_SIZE = "`67108864`, `64MiB`"
+
+
+def accepted(name: str) -> str:
+    """What a setting takes, in words for people."""
+    if name in _KNOWN:
+        return ", ".join(f"`{value}`" for value in _KNOWN[name])
+    if name in _COUNTS:
+        return f"1 to {_COUNTS[name]}"
+    if name == "chunk_bytes":
+        return f"a size, a multiple of {settings.LEAF_BYTES}: {_SIZE}"
+    if name == "pinned_max_bytes":
+        return f"a size: {_SIZE}"
+    raise KeyError(f"say in tests/docs/tables.py what the setting {name} takes")
+
+
+def edge_values(name: str) -> tuple[list[object], list[object]]:
+    """Values of a setting that it takes, and ones just outside, for comparing `accepted` with the parser."""
+    if name in _KNOWN:
+        return list(_KNOWN[name]), ["", "other", 1]
+    if name in _COUNTS:
+        return [1, "1", _COUNTS[name], str(_COUNTS[name])], [0, _COUNTS[name] + 1, "x", True, 1.5]
+    if name == "chunk_bytes":
+        return [settings.LEAF_BYTES, "64KiB", "64MiB", 67108864], [settings.LEAF_BYTES - 1, 0, "64MB"]
+    return ["64MiB", 67108864, 1], [0, -1, "x", "64MB"]
+
+
+def settings_table() -> str:
+    """One row for each setting of hydration."""
+    arguments = inspect.signature(coldsnap.hydrate).parameters
+    rows = ["| argument | variable | takes | default | meaning |", "| --- | --- | --- | --- | --- |"]
+    for spec in settings.HYDRATION:
+        argument = f"`{spec.name}`" if spec.name in arguments else "none"
+        default = "from the machine" if spec.default is None else f"`{spec.default}`"
+        rows.append(f"| {argument} | `{spec.variable}` | {accepted(spec.name)} | {default} | {spec.help} |")
+    return "\n".join(rows) + "\n"
+
+
+def errors_table() -> str:
+    """One row for each error code."""
+    rows = ["| code | class | also a | exit code | meaning |", "| --- | --- | --- | --- | --- |"]
+    for kind in errors.ERROR_CLASSES:
+        built_in = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+        meaning = " ".join((inspect.getdoc(kind) or "").split())
+        rows.append(f"| `{kind.code}` | `{kind.__name__}` | `{built_in.__name__}` | {kind.exit_code} | {meaning} |")
+    return "\n".join(rows) + "\n"
+
+
+TABLES: dict[str, Callable[[], str]] = {"settings": settings_table, "errors": errors_table}
+
+
+def rewrite(text: str) -> tuple[str, list[str]]:
+    """Put the tables into a page.
+
+    Returns:
+        The new text, and the names of the tables in it.
+    Raises:
+        KeyError: A marker names a table that is not there.
+    """
+    names: list[str] = []
+
+    def fill(found: re.Match[str]) -> str:
+        names.append(found["name"])
+        return found[1] + TABLES[found["name"]]() + found[4]
+
+    return _BLOCK.sub(fill, text), names

@@ -1,0 +1,36 @@
+// What fault_cuda.cc calls in place of the CUDA runtime while a FakeCuda lives.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+namespace coldsnap::fake_cuda {
+
+bool Active();
+// Gives the error back, and keeps it as the thread's last one as the runtime does.
+cudaError_t Fail(cudaError_t error);
+
+cudaError_t TakeLastError();
+cudaError_t GetDeviceCount(int* count);
+cudaError_t GetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t MemGetInfo(size_t* free_bytes, size_t* total_bytes);
+cudaError_t GetDevice(int* device);
+cudaError_t SetDevice(int device);
+cudaError_t PointerGetAttributes(cudaPointerAttributes* attributes, const void* address);
+cudaError_t Malloc(void** address, size_t nbytes);
+cudaError_t Free(void* address);
+cudaError_t HostRegister(void* address, size_t nbytes);
+cudaError_t HostUnregister(void* address);
+cudaError_t StreamCreate(cudaStream_t* stream);
+cudaError_t StreamDestroy(cudaStream_t stream);
+cudaError_t StreamSynchronize(cudaStream_t stream);
+cudaError_t EventCreate(cudaEvent_t* event);
+cudaError_t EventDestroy(cudaEvent_t event);
+cudaError_t EventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t EventSynchronize(cudaEvent_t event);
+cudaError_t EventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
+cudaError_t MemcpyAsync(void* to, const void* from, size_t nbytes, cudaStream_t stream);
+cudaError_t MemsetAsync(void* to, int value, size_t nbytes, cudaStream_t stream);
+
+}  // namespace coldsnap::fake_cuda

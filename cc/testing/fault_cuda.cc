@@ -1,0 +1,85 @@
+// Stand-ins for the CUDA runtime's functions that CudaGpu calls: a fault that is due, else the fake device while there
+// is one (FakeCuda), else the runtime itself.
+#include <cuda_runtime_api.h>
+
+#include <optional>
+
+#include "cc/testing/fake_cuda_calls.h"
+#include "cc/testing/fault.h"
+
+// The names and types are the linker's and CUDA's, not ours.
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
+namespace {
+
+using coldsnap::CountCall;
+using coldsnap::Fault;
+using coldsnap::FaultKind;
+using coldsnap::FaultPoint;
+namespace fake = coldsnap::fake_cuda;
+
+template <typename Fake, typename Real>
+cudaError_t CudaOr(FaultPoint point, Fake fake_call, Real real_call) {
+  const auto call = [&] { return fake::Active() ? fake_call() : real_call(); };
+  const std::optional<Fault> fault = CountCall(point);
+  if (!fault) return call();
+  if (fault->kind == FaultKind::kErrorAfter) static_cast<void>(call());
+  return fake::Fail(static_cast<cudaError_t>(fault->error));
+}
+
+}  // namespace
+
+extern "C" {
+
+// Asking for the last error is no fault point: it can't fail.
+cudaError_t __real_cudaGetLastError();
+cudaError_t __wrap_cudaGetLastError() {
+  const cudaError_t injected = fake::TakeLastError();
+  if (fake::Active()) return injected;
+  const cudaError_t real = __real_cudaGetLastError();
+  return injected != cudaSuccess ? injected : real;
+}
+
+// Declares the real function and defines its stand-in: point, name, (parameters), the fake's call, (arguments).
+#define COLDSNAP_STAND_IN(point, name, parameters, fake_call, arguments)                                    \
+  cudaError_t __real_##name parameters;                                                                     \
+  cudaError_t __wrap_##name parameters {                                                                    \
+    return CudaOr(FaultPoint::point, [&] { return fake::fake_call; }, [&] { return __real_##name arguments; }); \
+  }
+
+COLDSNAP_STAND_IN(kCudaGetDeviceCount, cudaGetDeviceCount, (int* count), GetDeviceCount(count), (count))
+COLDSNAP_STAND_IN(kCudaGetDeviceProperties, cudaGetDeviceProperties, (cudaDeviceProp * properties, int device),
+                  GetDeviceProperties(properties, device), (properties, device))
+COLDSNAP_STAND_IN(kCudaMemGetInfo, cudaMemGetInfo, (size_t * free_bytes, size_t* total_bytes),
+                  MemGetInfo(free_bytes, total_bytes), (free_bytes, total_bytes))
+COLDSNAP_STAND_IN(kCudaGetDevice, cudaGetDevice, (int* device), GetDevice(device), (device))
+COLDSNAP_STAND_IN(kCudaSetDevice, cudaSetDevice, (int device), SetDevice(device), (device))
+COLDSNAP_STAND_IN(kCudaPointerGetAttributes, cudaPointerGetAttributes,
+                  (cudaPointerAttributes * attributes, const void* address),
+                  PointerGetAttributes(attributes, address), (attributes, address))
+COLDSNAP_STAND_IN(kCudaMalloc, cudaMalloc, (void** address, size_t nbytes), Malloc(address, nbytes), (address, nbytes))
+COLDSNAP_STAND_IN(kCudaFree, cudaFree, (void* address), Free(address), (address))
+COLDSNAP_STAND_IN(kCudaHostRegister, cudaHostRegister, (void* address, size_t nbytes, unsigned flags),
+                  HostRegister(address, nbytes), (address, nbytes, flags))
+COLDSNAP_STAND_IN(kCudaHostUnregister, cudaHostUnregister, (void* address), HostUnregister(address), (address))
+COLDSNAP_STAND_IN(kCudaStreamCreate, cudaStreamCreateWithFlags, (cudaStream_t * stream, unsigned flags),
+                  StreamCreate(stream), (stream, flags))
+COLDSNAP_STAND_IN(kCudaStreamDestroy, cudaStreamDestroy, (cudaStream_t stream), StreamDestroy(stream), (stream))
+COLDSNAP_STAND_IN(kCudaStreamSynchronize, cudaStreamSynchronize, (cudaStream_t stream), StreamSynchronize(stream),
+                  (stream))
+COLDSNAP_STAND_IN(kCudaEventCreate, cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned flags),
+                  EventCreate(event), (event, flags))
+COLDSNAP_STAND_IN(kCudaEventDestroy, cudaEventDestroy, (cudaEvent_t event), EventDestroy(event), (event))
+COLDSNAP_STAND_IN(kCudaEventRecord, cudaEventRecord, (cudaEvent_t event, cudaStream_t stream),
+                  EventRecord(event, stream), (event, stream))
+COLDSNAP_STAND_IN(kCudaEventSynchronize, cudaEventSynchronize, (cudaEvent_t event), EventSynchronize(event), (event))
+COLDSNAP_STAND_IN(kCudaEventElapsedTime, cudaEventElapsedTime,
+                  (float* milliseconds, cudaEvent_t start, cudaEvent_t end), EventElapsedTime(milliseconds, start, end),
+                  (milliseconds, start, end))
+COLDSNAP_STAND_IN(kCudaMemcpyAsync, cudaMemcpyAsync,
+                  (void* to, const void* from, size_t nbytes, cudaMemcpyKind kind, cudaStream_t stream),
+                  MemcpyAsync(to, from, nbytes, stream), (to, from, nbytes, kind, stream))
+COLDSNAP_STAND_IN(kCudaMemsetAsync, cudaMemsetAsync, (void* to, int value, size_t nbytes, cudaStream_t stream),
+                  MemsetAsync(to, value, nbytes, stream), (to, value, nbytes, stream))
+
+}  // extern "C"
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

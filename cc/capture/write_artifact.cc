@@ -60,9 +60,20 @@ class Incoming {
   std::string path_;
 };
 
+// Of a call that may answer -1 and EINTR, which open() and fsync() do on network file systems: an engine's signals
+// (profilers, child processes) are no reason to give up a capture.
+template <typename Call>
+int Uninterrupted(Call call) {
+  int result = 0;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
 Status SyncFolder(const std::string& path) {
   ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(path));
-  if (::fsync(fd.get()) != 0) return Status::FromErrno(errno, StrCat("sync folder ", path));
+  if (Uninterrupted([&] { return ::fsync(fd.get()); }) != 0) return Status::FromErrno(errno, StrCat("sync folder ", path));
   return Status::Ok();
 }
 
@@ -70,13 +81,18 @@ Status SyncFolder(const std::string& path) {
 class NewFile {
  public:
   static Result<NewFile> Create(const std::string& folder, const std::string& name) {
-    const int fd = ::open((folder + "/" + name).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const std::string path = folder + "/" + name;
+    const int fd = Uninterrupted(
+        [&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600); });
     if (fd < 0) return Status::FromErrno(errno, StrCat("create ", name));
     return NewFile(UniqueFd(fd), name);
   }
   // Before a byte is written: a full drive is noticed here, not in the middle.
   Status Reserve(uint64_t nbytes) {
-    const int error = nbytes == 0 ? 0 : ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(nbytes));
+    int error = 0;
+    do {
+      error = nbytes == 0 ? 0 : ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(nbytes));
+    } while (error == EINTR);
     if (error == 0 || error == EOPNOTSUPP || error == EINVAL) return Status::Ok();
     return Status::FromErrno(error, StrCat("reserve ", nbytes, " bytes for ", name_));
   }
@@ -85,7 +101,7 @@ class NewFile {
   }
   Status Finish() && {
     if (::fchmod(fd_.get(), 0444) != 0) return Status::FromErrno(errno, StrCat("set the mode of ", name_));
-    if (::fsync(fd_.get()) != 0) return Status::FromErrno(errno, StrCat("sync ", name_));
+    if (Uninterrupted([&] { return ::fsync(fd_.get()); }) != 0) return Status::FromErrno(errno, StrCat("sync ", name_));
     return std::move(fd_).Close();
   }
 
@@ -163,7 +179,12 @@ Result<WriteReport> Write(WriteRequest request) {
   RETURN_IF_ERROR(SyncFolder(incoming.path()));
   RETURN_IF_ERROR(std::move(incoming).MoveTo(request.path));
   const std::string parent = std::filesystem::path(request.path).parent_path().string();
-  RETURN_IF_ERROR(SyncFolder(parent.empty() ? "." : parent));
+  if (Status status = SyncFolder(parent.empty() ? "." : parent); !status.ok()) {
+    // A power cut could undo the move: that is no artifact to rely on. It is complete, so it goes whole.
+    std::error_code ignored;
+    std::filesystem::remove_all(request.path, ignored);
+    return status;
+  }
   report.artifact_root = artifact.artifact_root;
   return report;
 }

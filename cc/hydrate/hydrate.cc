@@ -49,7 +49,7 @@ Result<std::vector<DeviceRange>> RangesByExtent(const OpenArtifact& artifact, st
       return Status(Code::kLayoutMismatch, StrCat(artifact.ExtentText(extent), " has two destinations"));
     }
     if (Status status = gpu.CheckRange(range); !status.ok()) {
-      return std::move(status).Prefixed(StrCat(artifact.ExtentText(extent), ": "));
+      return std::move(status).Prefixed(StrCat(artifact.ExtentText(extent), ": ")).WithStage("device");
     }
     ranges[extent] = range;
   }
@@ -58,10 +58,11 @@ Result<std::vector<DeviceRange>> RangesByExtent(const OpenArtifact& artifact, st
 
 // A file that was cut since it was opened is refused before the first byte is written anywhere.
 Status CheckBlobSize(const OpenArtifact& artifact) {
-  ASSIGN_OR_RETURN(const uint64_t nbytes, FileSize(artifact.blob_fd(), kBlobFile));
-  if (nbytes == artifact.manifest().blob_bytes) return Status::Ok();
+  const Result<uint64_t> nbytes = FileSize(artifact.blob_fd(), kBlobFile);
+  if (!nbytes.ok()) return nbytes.status().WithStage("file");
+  if (*nbytes == artifact.manifest().blob_bytes) return Status::Ok();
   return Status(Code::kDataLoss,
-                StrCat(kBlobFile, " has ", nbytes, " bytes, the manifest says ", artifact.manifest().blob_bytes))
+                StrCat(kBlobFile, " has ", *nbytes, " bytes, the manifest says ", artifact.manifest().blob_bytes))
       .WithStage("file")
       .WithRemedy("copy the artifact again, or capture it again");
 }
@@ -78,7 +79,9 @@ Result<std::unique_ptr<Ring>> MakeRing(Gpu& gpu, const ReadPlan& plan, const Hyd
         .WithStage("ring")
         .WithRemedy("lower queue_depth or chunk_bytes, or raise COLDSNAP_PINNED_MAX_BYTES");
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<Ring> ring, Ring::Create(gpu, slots, plan.slot_bytes));
+  Result<std::unique_ptr<Ring>> made = Ring::Create(gpu, slots, plan.slot_bytes);
+  if (!made.ok()) return std::move(made).status().WithStage("ring");
+  std::unique_ptr<Ring> ring = *std::move(made);
   if (!ring->shrunk_because().ok()) {
     report.reasons.push_back(
         {"ring_shrunk", StrCat(slots, " slots became ", ring->slots(), ": ", ring->shrunk_because().message())});
@@ -98,7 +101,9 @@ class Restore {
     RETURN_IF_ERROR(CheckOptions(options_));
     ASSIGN_OR_RETURN(ranges_, RangesByExtent(artifact_, targets, gpu_));
     RETURN_IF_ERROR(CheckBlobSize(artifact_));
-    ASSIGN_OR_RETURN(const ChosenRoute route, ChooseRoute(artifact_, options_.backend));
+    const Result<ChosenRoute> chosen = ChooseRoute(artifact_, options_.backend);
+    if (!chosen.ok()) return chosen.status().WithStage("file");
+    const ChosenRoute& route = *chosen;
     plan_ =
         PlanReads(artifact_.manifest().extents, WantedExtents(), options_.chunk_bytes, route.reader.alignment_bytes());
     Describe(route);
@@ -108,7 +113,7 @@ class Restore {
                      Handover::Claim(gpu_.Name(), ranges_, [this](auto ranges) { return gpu_.Poison(ranges); }));
     ASSIGN_OR_RETURN(const std::unique_ptr<Ring> ring, MakeRing(gpu_, plan_, options_, report_));
     report_.stages_s.ring = lap_.Lap();
-    RETURN_IF_ERROR(gpu_.WaitForStreams(options_.streams));
+    RETURN_IF_ERROR(gpu_.WaitForStreams(options_.streams).WithStage("device"));
 
     handover.Begin();
     Verifier verifier(artifact_, plan_, options_.verify);

@@ -36,9 +36,17 @@ Result<size_t> ChooseShard(const ArtifactRecord& record, const std::optional<std
                       : StrCat("it has ", record.shards.size(), " shards and none was named; they are ", known));
 }
 
+Status Missing(const std::string& shown) {
+  return Status(Code::kFormatInvalid, StrCat("artifact.json lists ", shown, ", which is not there"))
+      .WithNative(Domain::kErrno, ENOENT)
+      .WithRemedy("copy the artifact again, with artifact.json last");
+}
+
 Status CheckSize(int dir_fd, const std::string& name, const std::string& shown, uint64_t expected) {
-  ASSIGN_OR_RETURN(const UniqueFd fd, OpenFileAt(dir_fd, name));
-  ASSIGN_OR_RETURN(const uint64_t nbytes, FileSize(fd.get(), shown));
+  Result<UniqueFd> fd = OpenFileAt(dir_fd, name);
+  if (!fd.ok() && fd.status().native() == ENOENT) return Missing(shown);
+  if (!fd.ok()) return std::move(fd).status();
+  ASSIGN_OR_RETURN(const uint64_t nbytes, FileSize(fd->get(), shown));
   if (nbytes == expected) return Status::Ok();
   return Status(Code::kDataLoss, StrCat(shown, " has ", nbytes, " bytes, artifact.json says ", expected))
       .WithRemedy("copy the artifact again, or capture it again");
@@ -66,7 +74,9 @@ Result<OpenArtifact> OpenArtifact::Open(const std::string& path, const std::opti
 Status OpenArtifact::CheckSizes(int dir_fd) const {
   for (size_t i = 0; i < record_.shards.size(); ++i) {
     const ShardRecord& shard = record_.shards[i];
-    ASSIGN_OR_RETURN(const UniqueFd folder, OpenDirectoryAt(dir_fd, shard.name));
+    Result<UniqueFd> opened = OpenDirectoryAt(dir_fd, shard.name);
+    if (!opened.ok() && opened.status().native() == ENOENT) return Missing(shard.name);
+    ASSIGN_OR_RETURN(const UniqueFd folder, std::move(opened));
     const auto shown = [&shard](const char* name) { return StrCat(shard.name, "/", name); };
     RETURN_IF_ERROR(CheckSize(folder.get(), kBlobFile, shown(kBlobFile), shard.blob_bytes));
     RETURN_IF_ERROR(CheckSize(folder.get(), kLeavesFile, shown(kLeavesFile), shard.leaves_bytes));

@@ -77,6 +77,18 @@ TEST_F(OpenArtifactTest, WithoutArtifactJsonItIsNone) {
   EXPECT_EQ(Open().stage(), "open");
 }
 
+TEST_F(OpenArtifactTest, MissingFilesAreNamed) {
+  for (const char* name : {"weights.safetensors", "leaves.bin", "manifest.json"}) {
+    const std::string moved = files_.path() + "/moved";
+    ASSERT_EQ(::rename(ShardFile(name).c_str(), moved.c_str()), 0);
+    EXPECT_EQ(Open().code(), Code::kFormatInvalid) << name;
+    EXPECT_THAT(Open().message(), HasSubstr(StrCat("artifact.json lists shard-00-00-00/", name, ", which is not there")));
+    ASSERT_EQ(::rename(moved.c_str(), ShardFile(name).c_str()), 0);
+  }
+  std::filesystem::remove_all(files_.path() + "/shard-00-00-00");
+  EXPECT_THAT(Open().message(), HasSubstr("artifact.json lists shard-00-00-00, which is not there"));
+}
+
 TEST_F(OpenArtifactTest, ShortAndLongFilesAreNamed) {
   for (const char* name : {"weights.safetensors", "leaves.bin", "manifest.json"}) {
     const std::string before = Slurp(ShardFile(name));

@@ -1,5 +1,8 @@
-// The threads of a restore: each takes the next window, reads it into a slot and verifies it on the way, then sends its
-// segments to the device and goes on with the next slot while they travel.
+// The threads of a restore: windows are read into slots, verified, and sent to the device.
+//
+// From the page cache one thread does all three, block by block, so that bytes are hashed while they are in its core's
+// cache; then it goes on with the next slot while the copy travels. From the drive some threads only read, which keeps
+// as many requests on their way as were asked for however slow the digests are, and others verify and send.
 #pragma once
 
 #include <atomic>
@@ -8,11 +11,14 @@
 #include <functional>
 #include <mutex>
 #include <span>
+#include <thread>
+#include <vector>
 
 #include "cc/base/status.h"
 #include "cc/base/types.h"
 #include "cc/device/gpu.h"
 #include "cc/file/blob_reader.h"
+#include "cc/hydrate/filled_queue.h"
 #include "cc/hydrate/plan.h"
 #include "cc/hydrate/verifier.h"
 #include "cc/ring/ring.h"
@@ -26,23 +32,30 @@ class Readers {
           Verifier& verifier)
       : reader_(reader), plan_(plan), ranges_(ranges), ring_(ring), gpu_(gpu), verifier_(verifier) {}
 
-  // Runs every window on at most `threads` threads and returns when all have ended: the first failure of any of them,
-  // or of `tick`, which the calling thread runs about every 50 ms with the bytes verified so far, and once at the end.
-  Status Run(int threads, const std::function<Status(uint64_t done_bytes)>& tick);
+  // Moves every window, reading on at most `read_threads` threads, and returns when all threads have ended: the first
+  // failure of any of them, or of `tick`, which the calling thread runs about every 50 ms with the bytes verified so
+  // far, and once at the end.
+  Status Run(int read_threads, const std::function<Status(uint64_t done_bytes)>& tick);
 
-  double read_s() const { return read_s_ / threads_; }      // mean over threads
-  double digest_s() const { return digest_s_ / threads_; }  // likewise
+  // Mean over the threads of the stage.
+  double read_s() const { return read_s_ / readers_; }
+  double digest_s() const { return digest_s_ / verifiers_; }
 
  private:
   struct Times {
     double read = 0;
     double digest = 0;
   };
-  void RunThread();
-  Status RunWindows(Lane& lane, Times& times);
-  Status RunWindow(const Window& window, Lane& lane, Times& times);
-  Status ReadAndVerify(const Window& window, const EmptySlot& slot, Times& times);
-  Status Send(const Window& window, const EmptySlot& slot, Lane& lane);
+  enum class Role : uint8_t { kRead, kVerify, kBoth };
+
+  bool Start(Role role, std::vector<std::thread>& threads);
+  void RunThread(Role role);
+  Status RunRole(Role role, Times& times);
+  Status ReadWindows(Lane* lane, Times& times);
+  Status VerifyWindows(Lane& lane, Times& times);
+  Status ReadInBlocks(const Window& window, const EmptySlot& slot, Times& times);
+  Status VerifyWindow(const Window& window, const EmptySlot& slot);
+  Status Send(const Window& window, EmptySlot slot, Lane& lane);
   void Fail(Status status);
 
   const BlobReader& reader_;
@@ -55,14 +68,17 @@ class Readers {
   std::atomic<size_t> next_window_ = 0;
   std::atomic<uint64_t> done_bytes_ = 0;
   std::atomic<bool> stop_ = false;
+  FilledQueue filled_;
 
   std::mutex mutex_;  // guards what follows, while threads run
   std::condition_variable ended_;
   int running_ = 0;
+  int reading_ = 0;  // threads that may still fill slots
   Status first_failure_;
   double read_s_ = 0;
   double digest_s_ = 0;
-  int threads_ = 1;
+  int readers_ = 1;
+  int verifiers_ = 1;
 };
 
 }  // namespace coldsnap

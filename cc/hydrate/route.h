@@ -26,8 +26,8 @@ struct ChosenRoute {
   double residency = 0;  // of the blob, 0..1, before the restore
 };
 
-// An explicit backend is opened or refused. kAuto reads what is in the page cache from there and the rest past it:
-// buffered when at least half of the blob is resident, direct when a trial read works, buffered otherwise.
+// One route for the whole blob. An explicit backend is opened or refused. kAuto takes buffered when at least half of the
+// blob is in the page cache, else direct when a trial read works, else buffered.
 Result<ChosenRoute> ChooseRoute(const OpenArtifact& artifact, Backend backend);
 
 Result<double> Residency(const OpenArtifact& artifact);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,7 +15,7 @@ namespace coldsnap {
 
 class InterposedGpu final : public Gpu {
  public:
-  // `before_copy` gets the number of copies so far; a failure of it is the copy's.
+  // `before_copy` gets the number of copies so far, from any thread; a failure of it is the copy's.
   InterposedGpu(Gpu& inner, std::function<Status(int)> before_copy)
       : inner_(inner), before_copy_(std::move(before_copy)) {}
 

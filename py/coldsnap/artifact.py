@@ -14,9 +14,11 @@ from coldsnap import errors
 if TYPE_CHECKING:
     from coldsnap import _native
 
-# Bytes of one element as shapes count them: torch's packed F4 has two values in each element.
+# Bytes of one element as shapes count them: torch's packed F4 has two values in each element, and one F6 takes a byte
+# (docs/format.md).
 ITEM_BYTES: dict[str, int] = {
-    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F4"), 1),
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 1),
+    **dict.fromkeys(("F4", "F6_E2M3", "F6_E3M2"), 1),
     **dict.fromkeys(("I16", "U16", "F16", "BF16"), 2),
     **dict.fromkeys(("I32", "U32", "F32"), 4),
     **dict.fromkeys(("I64", "U64", "F64", "C64"), 8),

@@ -22,8 +22,8 @@ class Error(Exception):
         code: Stable name of the kind of failure, as in ``receipt.error["code"]``.
         exit_code: What a process that ends on this error exits with.
         message: The failure without its remedy.
-        stage: The part of the data path that failed: ``open``, ``file``, ``ring``, ``device``, ``digest`` or
-            ``publish``; empty when none began.
+        stage: The part of the data path that failed: ``open``, ``file``, ``ring``, ``device``, ``digest``,
+            ``publish``, or ``capture`` when an artifact was being written; empty when none began.
         remedy: What the reader can do about it; empty when nothing is known to help.
         native: ``(domain, number)`` that the system gave, such as ``("errno", 28)`` or ``("cuda", 2)``; else None.
         receipt: The failure receipt of the operation that raised this, once there is one.

@@ -48,7 +48,7 @@ class Spec:
     """One row of the table.
 
     Attributes:
-        name: The argument of `coldsnap.hydrate` and the key in receipts.
+        name: The key in receipts, and the argument of `coldsnap.hydrate` where there is one.
         variable: The environment variable.
         parse: Takes the given value and how to call it in a message; returns the checked value.
         default: Value, or None where it follows from the machine and the other settings.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import coldsnap
 from tests.format import helpers
 
 TEXT = pathlib.Path("docs/format.md").read_text(encoding="utf-8")
@@ -152,6 +153,8 @@ def test_documented_dtypes_are_what_is_written(tmp_path: pathlib.Path) -> None:
         for number, ((dtype, *_), array) in enumerate(zip(dtypes, data, strict=True))
     ]
     header = helpers.write(tmp_path / "artifact", specs).header
+    with coldsnap.open(tmp_path / "artifact") as artifact:
+        assert {name: info.nbytes for name, info in artifact.items()} == {d: 3 * nbytes for d, nbytes, _, _ in dtypes}
     for dtype, _, in_header, doubled in dtypes:
         assert (dtype in header) == in_header, dtype
         if in_header:

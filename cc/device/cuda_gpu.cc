@@ -21,15 +21,15 @@ Status FromCuda(cudaError_t error, std::string_view doing) {
       .WithNative(Domain::kCuda, static_cast<int>(error));
 }
 
-// The thread's current device is the caller's: it is put back at the end.
+// The thread's current device is the caller's: it is put back at the end, so one that can't be asked for is not left.
 class ScopedDevice {
  public:
-  explicit ScopedDevice(int ordinal) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = -1;
-    status_ = FromCuda(cudaSetDevice(ordinal), StrCat("select CUDA device ", ordinal));
+  explicit ScopedDevice(int ordinal) : status_(FromCuda(cudaGetDevice(&before_), "ask for the current CUDA device")) {
+    known_ = status_.ok();
+    if (known_) status_ = FromCuda(cudaSetDevice(ordinal), StrCat("select CUDA device ", ordinal));
   }
   ~ScopedDevice() {
-    if (before_ >= 0) static_cast<void>(cudaSetDevice(before_));
+    if (known_) static_cast<void>(FromCuda(cudaSetDevice(before_), "put the current CUDA device back"));
   }
   ScopedDevice(const ScopedDevice&) = delete;
   ScopedDevice& operator=(const ScopedDevice&) = delete;
@@ -37,6 +37,7 @@ class ScopedDevice {
 
  private:
   int before_ = -1;
+  bool known_ = false;
   Status status_;
 };
 
@@ -226,13 +227,19 @@ class CudaGpu final : public Gpu {
     RETURN_IF_ERROR(FromCuda(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "create an event"));
     return Event(event);
   }
+  // Fills what it can and waits for that, also when one range fails; the first failure counts.
   Status TryPoison(std::span<const DeviceRange> ranges) {
     ASSIGN_OR_RETURN(const Stream stream, NewStream());
+    Status first_error;
+    const auto keep = [&first_error](Status status) {
+      if (first_error.ok()) first_error = std::move(status);
+    };
     for (const DeviceRange& range : ranges) {
-      RETURN_IF_ERROR(FromCuda(cudaMemsetAsync(Pointer(range), 0xFF, range.nbytes, stream.get()),
-                               StrCat("fill ", range.nbytes, " bytes")));
+      keep(FromCuda(cudaMemsetAsync(Pointer(range), 0xFF, range.nbytes, stream.get()),
+                    StrCat("fill ", range.nbytes, " bytes")));
     }
-    return FromCuda(cudaStreamSynchronize(stream.get()), "wait for the fill");
+    keep(FromCuda(cudaStreamSynchronize(stream.get()), "wait for the fill"));
+    return first_error;
   }
 
   int ordinal_;

@@ -11,8 +11,9 @@
 namespace coldsnap {
 namespace {
 
-Status DirectRefused(const std::string& name, std::string_view why) {
+Status DirectRefused(const std::string& name, std::string_view why, const Status& cause = {}) {
   return Status(Code::kRouteUnavailable, StrCat("read ", name, " with direct I/O: ", why))
+      .WithNative(cause.domain(), cause.native())
       .WithStage("file")
       .WithRemedy("use backend buffered or auto, or put the artifact on a file system with direct I/O");
 }
@@ -24,7 +25,7 @@ Result<BlobReader> BlobReader::Open(Route route, int dir_fd, const std::string& 
   if (route == Route::kBuffered) return reader;
 
   Result<UniqueFd> direct = OpenFileAt(dir_fd, name, O_DIRECT);
-  if (!direct.ok()) return DirectRefused(name, direct.status().message());
+  if (!direct.ok()) return DirectRefused(name, direct.status().message(), direct.status());
   reader.direct_ = *std::move(direct);
   reader.fd_ = reader.direct_.get();
   ASSIGN_OR_RETURN(const bool same, SameFile(reader.fd_, blob_fd, name));
@@ -47,7 +48,7 @@ Status BlobReader::ProveDirect(int blob_fd) {
   ASSIGN_OR_RETURN(const Mapping memory, MapTouched(kLeafBytes));
   const std::span<std::byte> first = BytesOf(memory).first(kLeafBytes);
   if (const Status status = ReadExact(fd_, first, 0, name_); !status.ok()) {
-    return DirectRefused(name_, StrCat("the file opens, but a trial read fails: ", status.message()));
+    return DirectRefused(name_, StrCat("the file opens, but a trial read fails: ", status.message()), status);
   }
   std::vector<std::byte> expected(kLeafBytes);
   RETURN_IF_ERROR(ReadExact(blob_fd, expected, 0, name_));

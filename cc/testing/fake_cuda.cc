@@ -138,6 +138,7 @@ uint64_t FakeCuda::LiveObjects() const {
 }
 int FakeCuda::LastError() const { return static_cast<int>(last_error); }
 int FakeCuda::CurrentDevice() const { return current_device; }
+void FakeCuda::SetCurrentDevice(int device) { current_device = device; }
 
 namespace fake_cuda {
 

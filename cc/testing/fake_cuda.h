@@ -31,6 +31,7 @@ class FakeCuda {
   // The calling thread's error and device, as cudaPeekAtLastError and cudaGetDevice say.
   int LastError() const;
   int CurrentDevice() const;
+  void SetCurrentDevice(int device);
 };
 
 }  // namespace coldsnap

@@ -1,5 +1,7 @@
 #include "cc/publish/handover.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -14,8 +16,23 @@ struct Claims {
   std::mutex mutex;
   std::map<std::string, std::map<uint64_t, uint64_t>> by_device;
 };
+Claims& AllClaims();
+
+// A forked child has none of the threads that restore in its parent, and memory of its own at the same addresses.
+// Holding the mutex over the fork keeps the child from getting it locked, or the maps half changed.
+void BeforeFork() { AllClaims().mutex.lock(); }
+void AfterForkInParent() { AllClaims().mutex.unlock(); }
+void AfterForkInChild() {
+  AllClaims().by_device.clear();
+  AllClaims().mutex.unlock();
+}
+
 Claims& AllClaims() {
-  static auto* const claims = new Claims;  // never destroyed: a restore may still run while the process exits
+  // Never destroyed: a restore may still run while the process exits.
+  static auto* const claims = [] {
+    ::pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);  // fails for lack of memory only
+    return new Claims;
+  }();
   return *claims;
 }
 

@@ -1,7 +1,8 @@
 // Stage 5 of a restore: who owns the destinations, and the one moment at which they become usable.
 //
-// A claim keeps two restores in this process from writing to the same bytes. From Begin() on the destinations belong to
-// the restore; if it ends in any way but Publish(), they are filled with 0xFF, so that nobody computes with half of it.
+// A claim keeps two restores in this process from writing to the same bytes; a forked child begins without any. From
+// Begin() on the destinations belong to the restore; if it ends in any way but Publish(), they are filled with 0xFF, so
+// that nobody computes with half of it.
 #pragma once
 
 #include <functional>

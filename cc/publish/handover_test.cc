@@ -1,5 +1,8 @@
 #include "cc/publish/handover.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -74,6 +77,16 @@ TEST_F(HandoverTest, TheClaimEndsWithTheRestore) {
   EXPECT_TRUE(Claim({{100, 10}}).ok());
   (*Claim({{100, 10}})).Publish();
   EXPECT_TRUE(Claim({{100, 10}}).ok());
+}
+
+TEST_F(HandoverTest, AForkedChildHasNoClaims) {
+  const Handover running = *Claim({{100, 10}});
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(Claim({{100, 10}}).ok() && !Claim({{100, 10}, {109, 1}}).ok() ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(Claim({{100, 10}}).status().code(), Code::kPolicyRefused) << "the parent's claim stands";
 }
 
 }  // namespace

@@ -253,6 +253,16 @@ _running_lock = threading.Lock()
 _running: list[tuple[str, list[Range]]] = []
 
 
+def _forget_running() -> None:
+    """In a forked child: the threads that restore in its parent are not there, nor is whoever held the lock."""
+    global _running_lock
+    _running_lock = threading.Lock()
+    _running.clear()
+
+
+os.register_at_fork(after_in_child=_forget_running)
+
+
 @contextlib.contextmanager
 def _claimed(device: str, ranges: list[Range]) -> Iterator[None]:
     """Keep other restores of this process off the ranges for as long as this one runs."""
@@ -272,7 +282,7 @@ def _claimed(device: str, ranges: list[Range]) -> Iterator[None]:
         yield
     finally:
         with _running_lock:
-            _running.remove(mine)
+            _running[:] = [other for other in _running if other is not mine]
 
 
 def _check_arguments(partial: object, progress: object, cancel: object) -> None:

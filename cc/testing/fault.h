@@ -75,7 +75,7 @@ enum class FaultKind : uint8_t {
 
 struct Fault {
   FaultKind kind = FaultKind::kError;
-  int error = EIO;  // errno, or a cudaError_t for a CUDA call
+  int error = EIO;       // errno, or a cudaError_t for a CUDA call
   uint64_t on_call = 1;  // the first call that is hit, counted from 1 when the fault is armed
   uint64_t times = 1;    // how many calls are hit, one after the other; 0: all that follow
   int slow_ms = 20;

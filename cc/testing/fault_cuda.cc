@@ -40,22 +40,22 @@ cudaError_t __wrap_cudaGetLastError() {
 }
 
 // Declares the real function and defines its stand-in: point, name, (parameters), the fake's call, (arguments).
-#define COLDSNAP_STAND_IN(point, name, parameters, fake_call, arguments)                                    \
-  cudaError_t __real_##name parameters;                                                                     \
-  cudaError_t __wrap_##name parameters {                                                                    \
+#define COLDSNAP_STAND_IN(point, name, parameters, fake_call, arguments)                                        \
+  cudaError_t __real_##name parameters;                                                                         \
+  cudaError_t __wrap_##name parameters {                                                                        \
     return CudaOr(FaultPoint::point, [&] { return fake::fake_call; }, [&] { return __real_##name arguments; }); \
   }
 
 COLDSNAP_STAND_IN(kCudaGetDeviceCount, cudaGetDeviceCount, (int* count), GetDeviceCount(count), (count))
 COLDSNAP_STAND_IN(kCudaGetDeviceProperties, cudaGetDeviceProperties, (cudaDeviceProp * properties, int device),
                   GetDeviceProperties(properties, device), (properties, device))
-COLDSNAP_STAND_IN(kCudaMemGetInfo, cudaMemGetInfo, (size_t * free_bytes, size_t* total_bytes),
+COLDSNAP_STAND_IN(kCudaMemGetInfo, cudaMemGetInfo, (size_t* free_bytes, size_t* total_bytes),
                   MemGetInfo(free_bytes, total_bytes), (free_bytes, total_bytes))
 COLDSNAP_STAND_IN(kCudaGetDevice, cudaGetDevice, (int* device), GetDevice(device), (device))
 COLDSNAP_STAND_IN(kCudaSetDevice, cudaSetDevice, (int device), SetDevice(device), (device))
 COLDSNAP_STAND_IN(kCudaPointerGetAttributes, cudaPointerGetAttributes,
-                  (cudaPointerAttributes * attributes, const void* address),
-                  PointerGetAttributes(attributes, address), (attributes, address))
+                  (cudaPointerAttributes * attributes, const void* address), PointerGetAttributes(attributes, address),
+                  (attributes, address))
 COLDSNAP_STAND_IN(kCudaMalloc, cudaMalloc, (void** address, size_t nbytes), Malloc(address, nbytes), (address, nbytes))
 COLDSNAP_STAND_IN(kCudaFree, cudaFree, (void* address), Free(address), (address))
 COLDSNAP_STAND_IN(kCudaHostRegister, cudaHostRegister, (void* address, size_t nbytes, unsigned flags),
@@ -66,8 +66,8 @@ COLDSNAP_STAND_IN(kCudaStreamCreate, cudaStreamCreateWithFlags, (cudaStream_t * 
 COLDSNAP_STAND_IN(kCudaStreamDestroy, cudaStreamDestroy, (cudaStream_t stream), StreamDestroy(stream), (stream))
 COLDSNAP_STAND_IN(kCudaStreamSynchronize, cudaStreamSynchronize, (cudaStream_t stream), StreamSynchronize(stream),
                   (stream))
-COLDSNAP_STAND_IN(kCudaEventCreate, cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned flags),
-                  EventCreate(event), (event, flags))
+COLDSNAP_STAND_IN(kCudaEventCreate, cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned flags), EventCreate(event),
+                  (event, flags))
 COLDSNAP_STAND_IN(kCudaEventDestroy, cudaEventDestroy, (cudaEvent_t event), EventDestroy(event), (event))
 COLDSNAP_STAND_IN(kCudaEventRecord, cudaEventRecord, (cudaEvent_t event, cudaStream_t stream),
                   EventRecord(event, stream), (event, stream))

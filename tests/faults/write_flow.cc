@@ -1,0 +1,117 @@
+// Writing an artifact beside one that is there, and describing a device: the flows that give no bytes to anybody.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "cc/base/check.h"
+#include "cc/base/units.h"
+#include "cc/capture/write_artifact.h"
+#include "cc/device/copy_probe.h"
+#include "cc/device/cuda_gpu.h"
+#include "cc/testing/pattern.h"
+#include "cc/testing/temp_dir.h"
+#include "tests/faults/flows.h"
+
+namespace coldsnap {
+namespace {
+
+// Every file below a folder, by its path there, with its bytes.
+std::map<std::string, std::string> Tree(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    std::string bytes;
+    if (entry.is_regular_file()) {
+      std::ifstream file(entry.path(), std::ios::binary);
+      bytes.assign(std::istreambuf_iterator<char>(file), {});
+    }
+    files[entry.path().lexically_relative(folder).string()] = bytes;
+  }
+  return files;
+}
+
+// tmpfs where there is one: each write syncs seven times, and the matrix writes a thousand artifacts.
+std::string FastFolder() {
+  return std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path().string();
+}
+
+class WriteFlow final : public Flow {
+ public:
+  explicit WriteFlow(bool meanwhile)
+      : Flow(FlowKind::kWrite, meanwhile ? "write where another one came meanwhile" : "write"), meanwhile_(meanwhile) {
+    COLDSNAP_CHECK(WriteHostArtifact(Request("there")).ok());
+    there_ = Tree(temp_.path() + "/there");
+  }
+  void Prepare() override { std::filesystem::remove_all(temp_.path() + "/new"); }
+  Status Run() override { return WriteHostArtifact(Request(meanwhile_ ? "there" : "new")).status(); }
+  std::string Wrong(const Status& status, const CallCounts& /*calls*/) override {
+    size_t entries = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(temp_.path())) {
+      static_cast<void>(entry);
+      ++entries;
+    }
+    if (Tree(temp_.path() + "/there") != there_) return "the artifact that was there before has changed";
+    if (entries != (status.ok() ? 2U : 1U)) return StrCat(entries, " entries are in the folder");
+    // Same tensors, same bytes: the artifact that was written without a fault says what this one has to be.
+    if (status.ok() && Tree(temp_.path() + "/new") != there_) return "the new artifact has other bytes";
+    return "";
+  }
+  std::string Doing() const override { return "write artifact "; }
+  std::optional<std::pair<FaultPoint, Fault>> Base() const override {
+    if (!meanwhile_) return std::nullopt;
+    return std::pair(FaultPoint::kAccess, Fault{.error = ENOENT, .times = 0});
+  }
+  Code BaseCode() const override { return meanwhile_ ? Code::kExists : Code::kOk; }
+
+ private:
+  WriteRequest Request(const std::string& name) const {
+    WriteRequest request{.path = temp_.path() + "/" + name, .tensors = {}};
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      const auto address = reinterpret_cast<uint64_t>(tensors_[i].data());
+      request.tensors.push_back({.name = StrCat("t", i),
+                                 .dtype = "U8",
+                                 .shape = {tensors_[i].size()},
+                                 .strides = {1},
+                                 .address = address,
+                                 .storage_address = address,
+                                 .storage_nbytes = tensors_[i].size(),
+                                 .object = i,
+                                 .role = {},
+                                 .attrs = {}});
+    }
+    return request;
+  }
+
+  bool meanwhile_;
+  TempDir temp_{FastFolder()};
+  std::vector<std::vector<std::byte>> tensors_{PatternBytes(100, 1), PatternBytes(2 * kLeafBytes + 7, 2)};
+  std::map<std::string, std::string> there_;
+};
+
+class DeviceFlow final : public Flow {
+ public:
+  explicit DeviceFlow(std::string device)
+      : Flow(FlowKind::kDevice, "open and measure a device"), device_(std::move(device)) {}
+  Status Run() override {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Gpu> gpu, OpenGpu(device_));
+    ASSIGN_OR_RETURN(const CudaDeviceInfo info, DescribeCudaDevice(device_.back() - '0'));
+    COLDSNAP_CHECK(!info.name.empty());
+    for (const bool to_device : {true, false}) {
+      ASSIGN_OR_RETURN(const double seconds, TimeCopies(*gpu, to_device, 2 * kLeafBytes, kLeafBytes));
+      COLDSNAP_CHECK(seconds > 0);
+    }
+    return Status::Ok();
+  }
+  std::string Wrong(const Status& /*status*/, const CallCounts& /*calls*/) override { return ""; }
+  std::string Doing() const override { return ""; }
+
+ private:
+  std::string device_;
+};
+
+}  // namespace
+
+std::unique_ptr<Flow> MakeWriteFlow(bool meanwhile) { return std::make_unique<WriteFlow>(meanwhile); }
+std::unique_ptr<Flow> MakeDeviceFlow(const std::string& device) { return std::make_unique<DeviceFlow>(device); }
+
+}  // namespace coldsnap

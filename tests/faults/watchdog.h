@@ -1,12 +1,17 @@
 // Ends the program, with the case's name, when a case takes too long: a flow that hangs under a fault is a failure.
+// Says the name too when a broken invariant of the core ends it.
 #pragma once
+
+#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -14,7 +19,14 @@ namespace coldsnap {
 
 class Watchdog {
  public:
-  explicit Watchdog(std::chrono::seconds limit) : limit_(limit), thread_([this] { Run(); }) {}
+  explicit Watchdog(std::chrono::seconds limit) : limit_(limit), thread_([this] { Run(); }) {
+    std::signal(SIGABRT, [](int) {
+      for (const std::string_view text : {std::string_view("fault matrix: it was in "), std::string_view(shown_)}) {
+        if (::write(STDERR_FILENO, text.data(), text.size()) < 0) break;
+      }
+      std::signal(SIGABRT, SIG_DFL);
+    });
+  }
   ~Watchdog() {
     {
       const std::lock_guard lock(mutex_);
@@ -29,6 +41,7 @@ class Watchdog {
   // The case that runs from now on.
   void Watch(std::string name) {
     const std::lock_guard lock(mutex_);
+    std::snprintf(shown_, sizeof(shown_), "%s\n", name.c_str());
     name_ = std::move(name);
     deadline_ = std::chrono::steady_clock::now() + limit_;
   }
@@ -42,6 +55,9 @@ class Watchdog {
       std::abort();
     }
   }
+
+  // What a signal handler may read.
+  static inline char shown_[512] = "no case\n";
 
   std::chrono::seconds limit_;
   std::mutex mutex_;

@@ -73,7 +73,8 @@ int Uninterrupted(Call call) {
 
 Status SyncFolder(const std::string& path) {
   ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(path));
-  if (Uninterrupted([&] { return ::fsync(fd.get()); }) != 0) return Status::FromErrno(errno, StrCat("sync folder ", path));
+  if (Uninterrupted([&] { return ::fsync(fd.get()); }) != 0)
+    return Status::FromErrno(errno, StrCat("sync folder ", path));
   return Status::Ok();
 }
 
@@ -82,8 +83,8 @@ class NewFile {
  public:
   static Result<NewFile> Create(const std::string& folder, const std::string& name) {
     const std::string path = folder + "/" + name;
-    const int fd = Uninterrupted(
-        [&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600); });
+    const int fd =
+        Uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600); });
     if (fd < 0) return Status::FromErrno(errno, StrCat("create ", name));
     return NewFile(UniqueFd(fd), name);
   }

@@ -150,13 +150,18 @@ Status Readers::Send(const Window& window, EmptySlot slot, Lane& lane) {
     RETURN_IF_ERROR(lane.Begin(slot.mark()));
     for (uint32_t i = window.first_segment; i < window.first_segment + window.segments; ++i) {
       const Segment& segment = plan_.segments[i];
-      const DeviceRange to{.address = ranges_[segment.extent].address + segment.extent_offset, .nbytes = segment.nbytes};
+      const DeviceRange to{.address = ranges_[segment.extent].address + segment.extent_offset,
+                           .nbytes = segment.nbytes};
       RETURN_IF_ERROR(lane.CopyToDevice(to, slot.bytes().data() + segment.slot_offset));
       done_bytes_.fetch_add(segment.nbytes);
     }
     return lane.Record(slot.mark());
   };
-  RETURN_IF_ERROR(submit().WithStage("device"));
+  if (Status status = submit().WithStage("device"); !status.ok()) {
+    // Some of its copies may be on their way with no mark behind them, so the slot goes back when the lane is empty.
+    static_cast<void>(lane.Drain());
+    return status;
+  }
   std::move(slot).Sent();
   return Status::Ok();
 }

@@ -20,6 +20,9 @@ WHEEL = pathlib.Path(os.environ["RUNFILES_ROOT"], os.environ["WHEEL"])
 # What images built on Ubuntu 22.04 have.
 NEWEST_ALLOWED = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13)}
 
+# What such a system has without any package of its own, and what stands beside the module (PEP 600).
+MAY_NEED = re.compile(r"(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|isal)|ld-linux-[\w-]+)\.so\.\d+")
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
@@ -72,6 +75,22 @@ def test_needs_no_newer_system_than_promised(installed: pathlib.Path) -> None:
         for family, version in set(re.findall(r"\b(GLIBC|GLIBCXX|CXXABI)_([0-9.]+)\b", table.stdout)):
             needed = tuple(int(part) for part in version.split("."))
             assert needed <= NEWEST_ALLOWED[family], f"{path.name} needs {family}_{version}"
+
+
+def test_needs_no_library_that_an_image_may_lack(installed: pathlib.Path) -> None:
+    for path in native_files(installed):
+        table = subprocess.run(["objdump", "-p", str(path)], capture_output=True, text=True, check=True)
+        needed = re.findall(r"^ +NEEDED +(\S+)", table.stdout, re.MULTILINE)
+        assert needed
+        assert [name for name in needed if not MAY_NEED.fullmatch(name)] == [], path.name
+
+
+def test_says_the_system_it_needs() -> None:
+    with zipfile.ZipFile(WHEEL) as wheel:
+        (listed,) = (name for name in wheel.namelist() if name.endswith(".dist-info/WHEEL"))
+        tags = re.findall(r"^Tag: \S+-(\S+)$", wheel.read(listed).decode(), re.MULTILINE)
+    assert [tag.rpartition("manylinux_2_34_")[1] for tag in tags] == ["manylinux_2_34_"], tags
+    assert WHEEL.name.endswith(f"-{tags[0]}.whl")
 
 
 def test_record_lists_every_member_with_its_digest() -> None:

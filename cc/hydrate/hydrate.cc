@@ -115,6 +115,8 @@ class Restore {
     report_.stages_s.ring = lap_.Lap();
     RETURN_IF_ERROR(gpu_.WaitForStreams(options_.streams).WithStage("device"));
 
+    // From the first read on, not from the first copy: damage that the digests find in the first window must not leave
+    // destinations that look untouched.
     handover.Begin();
     Verifier verifier(artifact_, plan_, options_.verify);
     Status status = MoveEverything(route.reader, *ring, verifier);

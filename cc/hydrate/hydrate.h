@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,8 +41,8 @@ struct HydrateReport {
   uint64_t payload_bytes = 0;
   uint64_t read_bytes = 0;  // with padding and alignment
   uint64_t extents = 0;
-  double residency_before = 0;  // fraction of the blob in the page cache
-  double residency_after = 0;
+  std::optional<double> residency_before;  // fraction of the blob in the page cache; none where nobody can tell
+  std::optional<double> residency_after;
   uint64_t chunk_bytes = 0;  // as they were used
   int queue_depth = 0;
   int read_threads = 0;
@@ -63,9 +64,9 @@ struct HydrateReport {
 // Fills targets[i] with its extent and returns once every byte has been verified; it is published then.
 //
 // Targets have the extents' sizes and each extent stands at most once, else kLayoutMismatch. What is refused before the
-// first copy leaves every byte as it was. After that, a restore that ends in any way but success has drained its copies
-// and filled every target with 0xFF (kDeviceLost if even that failed). An explicit backend works or fails with the
-// reason; kAuto chooses and says why. Blocks; works on streams of its own.
+// first read of data leaves every byte as it was. After that, a restore that ends in any way but success has drained
+// its copies and filled every target with 0xFF (kDeviceLost if even that failed). An explicit backend works or fails
+// with the reason; kAuto chooses and says why. Blocks; works on streams of its own.
 Result<HydrateReport> Hydrate(const OpenArtifact& artifact, std::span<const ExtentTarget> targets, Gpu& gpu,
                               const HydrateOptions& options);
 

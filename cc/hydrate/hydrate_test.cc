@@ -287,7 +287,7 @@ TEST(HydrateAutoTest, SaysWhyItChose) {
   EXPECT_EQ(report->route, Route::kBuffered);  // it was written just now
   ASSERT_EQ(report->reasons.size(), 1U);
   EXPECT_EQ(report->reasons[0].code, "resident");
-  EXPECT_GE(report->residency_before, 0.99);
+  EXPECT_GE(report->residency_before.value_or(0), 0.99);
 }
 
 }  // namespace

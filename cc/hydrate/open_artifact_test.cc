@@ -82,7 +82,8 @@ TEST_F(OpenArtifactTest, MissingFilesAreNamed) {
     const std::string moved = files_.path() + "/moved";
     ASSERT_EQ(::rename(ShardFile(name).c_str(), moved.c_str()), 0);
     EXPECT_EQ(Open().code(), Code::kFormatInvalid) << name;
-    EXPECT_THAT(Open().message(), HasSubstr(StrCat("artifact.json lists shard-00-00-00/", name, ", which is not there")));
+    EXPECT_THAT(Open().message(),
+                HasSubstr(StrCat("artifact.json lists shard-00-00-00/", name, ", which is not there")));
     ASSERT_EQ(::rename(moved.c_str(), ShardFile(name).c_str()), 0);
   }
   std::filesystem::remove_all(files_.path() + "/shard-00-00-00");

@@ -16,22 +16,24 @@ std::string Percent(double fraction) {
   return StrCat(static_cast<int>(fraction * 100), " % of the blob is in the page cache");
 }
 
-Result<ChosenRoute> Decide(const OpenArtifact& artifact, Backend backend, double residency) {
+Result<ChosenRoute> Decide(const OpenArtifact& artifact, Backend backend, const Result<double>& residency) {
   if (backend == Backend::kBuffered || backend == Backend::kDirect) {
     ASSIGN_OR_RETURN(BlobReader reader,
                      OpenReader(artifact, backend == Backend::kDirect ? Route::kDirect : Route::kBuffered));
     return ChosenRoute{.reader = std::move(reader), .reasons = {}};  // whoever named it knows why
   }
-  if (residency >= kResidentEnough) {
+  const std::string evidence = residency.ok() ? Percent(*residency) : residency.status().message();
+  const Reason cold{residency.ok() ? "cold" : "residency_unknown", evidence};
+  if (residency.ok() && *residency >= kResidentEnough) {
     ASSIGN_OR_RETURN(BlobReader reader, OpenReader(artifact, Route::kBuffered));
-    return ChosenRoute{.reader = std::move(reader), .reasons = {{"resident", Percent(residency)}}};
+    return ChosenRoute{.reader = std::move(reader), .reasons = {{"resident", evidence}}};
   }
   Result<BlobReader> direct = OpenReader(artifact, Route::kDirect);
-  if (direct.ok()) return ChosenRoute{.reader = *std::move(direct), .reasons = {{"cold", Percent(residency)}}};
+  if (direct.ok()) return ChosenRoute{.reader = *std::move(direct), .reasons = {cold}};
   if (direct.status().code() != Code::kRouteUnavailable) return std::move(direct).status();
   ASSIGN_OR_RETURN(BlobReader reader, OpenReader(artifact, Route::kBuffered));
   return ChosenRoute{.reader = std::move(reader),
-                     .reasons = {{"cold", Percent(residency)}, {"direct_refused_probe", direct.status().message()}}};
+                     .reasons = {cold, {"direct_refused_probe", direct.status().message()}}};
 }
 
 }  // namespace
@@ -43,14 +45,15 @@ Result<double> Residency(const OpenArtifact& artifact) {
 }
 
 Result<ChosenRoute> ChooseRoute(const OpenArtifact& artifact, Backend backend) {
-  ASSIGN_OR_RETURN(const double residency, Residency(artifact));
+  const Result<double> residency = Residency(artifact);
   ASSIGN_OR_RETURN(ChosenRoute chosen, Decide(artifact, backend, residency));
-  chosen.residency = residency;
+  if (residency.ok()) chosen.residency = *residency;
   // Linux 6.6 and later take O_DIRECT on tmpfs and serve it from memory: no drive was read, and the receipt must say
   // so.
   if (chosen.reader.route() == Route::kDirect && IsMemoryBacked(artifact.blob_fd())) {
     chosen.reasons.push_back(
-        {"direct_served_from_memory", StrCat("the file system lives in memory; ", Percent(residency))});
+        {"direct_served_from_memory",
+         StrCat("the file system lives in memory; ", residency.ok() ? Percent(*residency) : "residency unknown")});
   }
   return chosen;
 }

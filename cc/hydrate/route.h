@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,11 +24,12 @@ struct Reason {
 struct ChosenRoute {
   BlobReader reader;
   std::vector<Reason> reasons;
-  double residency = 0;  // of the blob, 0..1, before the restore
+  std::optional<double> residency;  // of the blob, 0..1, before the restore; none where the system can't tell
 };
 
-// One route for the whole blob. An explicit backend is opened or refused. kAuto takes buffered when at least half of the
-// blob is in the page cache, else direct when a trial read works, else buffered.
+// One route for the whole blob. An explicit backend is opened or refused. kAuto takes buffered when at least half of
+// the blob is in the page cache, else direct when a trial read works, else buffered; a residency that can't be read
+// counts as none.
 Result<ChosenRoute> ChooseRoute(const OpenArtifact& artifact, Backend backend);
 
 Result<double> Residency(const OpenArtifact& artifact);

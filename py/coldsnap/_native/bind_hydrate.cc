@@ -59,6 +59,8 @@ class PythonTick {
   std::exception_ptr raised_;
 };
 
+nb::object Fraction(const std::optional<double>& value) { return value ? nb::object(nb::float_(*value)) : nb::none(); }
+
 nb::dict DictOf(const HydrateReport& report) {
   nb::dict route;
   route["route"] = std::string(RouteName(report.route));
@@ -82,8 +84,8 @@ nb::dict DictOf(const HydrateReport& report) {
   stages["drain"] = report.stages_s.drain;
   stages["publish"] = report.stages_s.publish;
   nb::dict residency;
-  residency["before"] = report.residency_before;
-  residency["after"] = report.residency_after;
+  residency["before"] = Fraction(report.residency_before);
+  residency["after"] = Fraction(report.residency_after);
   nb::dict out;
   out["routes"] = routes;
   out["reasons"] = reasons;

@@ -70,7 +70,8 @@ class HostArena:
         """
         self.nbytes = arena_bytes(pieces)
         try:
-            self._map = mmap.mmap(-1, self.nbytes)
+            # Private: MADV_HUGEPAGE does nothing for a shared map on most systems.
+            self._map = mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
             raise errors.from_errno(error, f"reserve {self.nbytes} bytes of host memory") from error
         with contextlib.suppress(OSError, ValueError):  # without huge pages only the first touches are slower

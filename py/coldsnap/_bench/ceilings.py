@@ -7,6 +7,7 @@ what is left of them once everything runs at the same time.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
 import os
@@ -31,6 +32,7 @@ MEMORY_COPY = "memory_copy"
 PINNED_H2D = "pinned_h2d"
 PINNED_D2H = "pinned_d2h"
 
+_HUGE_PAGE = 2 * MIB
 _RAW_BLOCK = 4 * MIB  # large enough that neither the drive nor Python's part of a call sets the pace
 # As small as a core's own cache as far as the interpreter's lock allows: 16 threads reading 256 KiB at a time stop at
 # 28 GB/s for want of the lock where 2 MiB at a time reach 62.
@@ -170,10 +172,7 @@ def _read_rate(path: Path, count: int, block: int, *, direct: bool) -> float:
     handle = _open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0), doing)
     try:
         total = os.fstat(handle).st_size
-        # Anonymous maps start at a page, which is what O_DIRECT wants; filled, so that no page fault is timed.
-        buffers = [mmap.mmap(-1, block) for _ in range(count)]
-        for buffer in buffers:
-            np.frombuffer(buffer, np.uint8).fill(1)
+        buffers = _buffers(count, block)
 
         # Whoever is done takes the next block, so that one slow thread does not hold the whole rate down.
         offsets = itertools.count(0, block)
@@ -192,6 +191,22 @@ def _read_rate(path: Path, count: int, block: int, *, direct: bool) -> float:
         raise _failure(error, doing, direct) from error
     finally:
         os.close(handle)
+
+
+def _buffers(count: int, nbytes: int) -> list[memoryview]:
+    """Private buffers at a huge page's boundary, in huge pages where the system has them, every page touched.
+
+    A direct read into small pages is cut into more requests: the same drive gave 1.7 GB/s into 4 KiB pages and 3.3 into
+    huge ones. Shared maps, Python's default, get no huge pages from MADV_HUGEPAGE on most systems.
+    """
+    step = -(-nbytes // _HUGE_PAGE) * _HUGE_PAGE
+    memory = mmap.mmap(-1, count * step + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError, ValueError):  # without huge pages the rates are lower, and still true
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(memory, np.uint8)
+    whole.fill(1)
+    start = -int(whole.ctypes.data) % _HUGE_PAGE
+    return [whole[at : at + nbytes].data for at in range(start, start + count * step, step)]
 
 
 def _write_rate(path: Path, source: HostArena, count: int) -> float:

@@ -63,6 +63,14 @@ def test_native_module_finds_its_libraries_beside_it(installed: pathlib.Path) ->
     assert str(installed / "coldsnap" / "libisal.so.2") in printed
 
 
+def test_import_brings_neither_torch_nor_a_cuda_library(installed: pathlib.Path) -> None:
+    code = "import coldsnap, sys; from coldsnap import _native; print('torch' in sys.modules, open('/proc/self/maps').read())"
+    printed = run_installed(installed, code)
+    assert printed.startswith("False")
+    assert str(installed / "coldsnap") in printed  # the core was mapped, so its needs would have been too
+    assert re.findall(r"/lib(?:cuda|cudart|nv\w*|cufile|torch\w*|c10\w*)[.\d-]*\.so", printed) == []
+
+
 def test_exports_nothing_but_the_module(installed: pathlib.Path) -> None:
     (module,) = (path for path in native_files(installed) if path.name.startswith("_native"))
     table = subprocess.run(["nm", "-D", "--defined-only", str(module)], capture_output=True, text=True, check=True)

@@ -274,7 +274,6 @@ Result<CudaDeviceInfo> DescribeCudaDevice(int ordinal) {
   size_t total_bytes = 0;
   RETURN_IF_ERROR(FromCuda(cudaMemGetInfo(&free_bytes, &total_bytes), doing));
   info.free_bytes = free_bytes;
-  info.total_bytes = total_bytes;
   return info;
 }
 

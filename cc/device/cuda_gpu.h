@@ -23,7 +23,6 @@ CudaDevices CountCudaDevices();
 struct CudaDeviceInfo {
   std::string name;  // as the driver calls the card
   uint64_t free_bytes = 0;
-  uint64_t total_bytes = 0;
 };
 // Creates the device's context if there is none yet.
 Result<CudaDeviceInfo> DescribeCudaDevice(int ordinal);

@@ -14,11 +14,8 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kBase = uint64_t{1} << 40;
 constexpr std::string_view kIdentity = R"({"model":"m"})";
 constexpr std::string_view kCapture = R"({"host":"h/","version":"1"})";
-
-std::string ShaHex(std::string_view text) { return ToHex(Sha256Of(std::as_bytes(std::span(text)))); }
 
 struct Shard {
   Manifest manifest;
@@ -44,15 +41,7 @@ const std::string& Good() {
 }
 
 std::string After(std::string_view from, std::string_view to) {
-  std::string text = Good();
-  const size_t at = text.find(from);
-  if (at == text.npos) return "the good text has no " + std::string(from);
-  text.replace(at, from.size(), to);
-  const auto result = ParseArtifact(text);
-  if (result.ok()) return "accepted";
-  EXPECT_EQ(result.status().code(), Code::kFormatInvalid);
-  EXPECT_THAT(result.status().message(), testing::StartsWith("artifact.json: "));
-  return result.status().message();
+  return RefusalAfter(from, to, Good(), "artifact.json", ParseArtifact);
 }
 
 TEST(ArtifactJsonTest, TheTextIsTheFormat) {

@@ -15,8 +15,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kBase = uint64_t{1} << 40;
-
 // One of everything: two large extents, three small ones, an alias, an empty tensor, a strided one, F4, escapes.
 std::vector<TensorSpec> Specs() {
   TensorSpec strided = Whole("s", "F32", {4, 8}, kBase + 4 * kMiB);
@@ -41,15 +39,7 @@ const std::string& Good() {
 
 // What ParseManifest says after the first `from` of the good text has become `to`.
 std::string After(std::string_view from, std::string_view to) {
-  std::string text = Good();
-  const size_t at = text.find(from);
-  if (at == text.npos) return "the good text has no " + std::string(from);
-  text.replace(at, from.size(), to);
-  const auto result = ParseManifest(text);
-  if (result.ok()) return "accepted";
-  EXPECT_EQ(result.status().code(), Code::kFormatInvalid);
-  EXPECT_THAT(result.status().message(), testing::StartsWith("manifest.json: "));
-  return result.status().message();
+  return RefusalAfter(from, to, Good(), "manifest.json", ParseManifest);
 }
 
 TEST(HostileManifestTest, TheGoodTextIsGood) {

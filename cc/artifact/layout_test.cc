@@ -17,8 +17,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr uint64_t kBase = uint64_t{1} << 40;  // where made-up storages lie, far apart
-
 std::string Refusal(std::vector<TensorSpec> specs) { return PlanLayout(std::move(specs)).status().message(); }
 
 // Entries of the header in order: "name dtype [shape] begin-end".

@@ -15,10 +15,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kBase = uint64_t{1} << 40;
-
-std::string ShaHex(std::string_view text) { return ToHex(Sha256Of(std::as_bytes(std::span(text)))); }
-
 Layout TwoTensors() {
   TensorSpec weight = Whole("w", "BF16", {256, 128}, kBase);
   weight.role = "parameter";

@@ -1,8 +1,11 @@
-// Short ways to describe tensors in the tests of this folder. Addresses are numbers only: nothing here reads memory.
+// Short ways to describe tensors and to damage texts in the tests of this folder. Addresses are numbers only: nothing
+// here reads memory.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,9 +13,14 @@
 #include "cc/artifact/layout.h"
 #include "cc/artifact/manifest.h"
 #include "cc/artifact/tensor.h"
+#include "cc/base/hex.h"
+#include "cc/digest/sha256.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace coldsnap {
+
+constexpr uint64_t kBase = uint64_t{1} << 40;  // where made-up storages lie, far apart
 
 inline std::vector<int64_t> RowMajor(const std::vector<uint64_t>& shape) {
   std::vector<int64_t> strides(shape.size());
@@ -64,6 +72,22 @@ inline Manifest MustMake(Layout layout, std::string_view identity = "{}", std::s
   auto manifest = MakeManifest(std::move(layout), digests, Sha256{}, identity, scalars);
   EXPECT_TRUE(manifest.ok()) << manifest.status().message();
   return manifest.ok() ? *std::move(manifest) : Manifest{};
+}
+
+inline std::string ShaHex(std::string_view text) { return ToHex(Sha256Of(std::as_bytes(std::span(text)))); }
+
+// What `parse` says of `good`, the text of `file`, after the first `from` in it has become `to`.
+template <typename Parse>
+std::string RefusalAfter(std::string_view from, std::string_view to, std::string good, std::string_view file,
+                         Parse parse) {
+  const size_t at = good.find(from);
+  if (at == good.npos) return StrCat("the good text has no ", from);
+  good.replace(at, from.size(), to);
+  const Status status = parse(good).status();
+  if (status.ok()) return "accepted";
+  EXPECT_EQ(status.code(), Code::kFormatInvalid);
+  EXPECT_THAT(status.message(), testing::StartsWith(StrCat(file, ": ")));
+  return status.message();
 }
 
 }  // namespace coldsnap

@@ -36,20 +36,16 @@ def main(argv: Sequence[str]) -> int:
     values = flags.FlagValues()
     flags.DEFINE_string("samples", "20", "interpreters of each kind", flag_values=values)
     flags.DEFINE_string("output", None, "folder for import_time.json", flag_values=values)
-    flags.DEFINE_boolean("help", False, "this text", flag_values=values)
-    try:
-        flagset.parse(values, argv)
-        if values["help"].value:
-            print(f"{__doc__}\nexample: bazel run //bench:import_time -- --samples=20 --output=results")
-            return 0
-        samples = flagset.whole_number(values, "samples", 1, 1000)
-        output = values["output"].value
-        folder = None if output is None else flagset.user_path("output", output)
-        document = measure(samples)
-        written = None if folder is None else results.write_json(folder, "import_time.json", document)
-    except errors.Error as error:
-        print(f"import_time: {error}", file=sys.stderr)
-        return error.exit_code
+    usage = f"{__doc__}\nexample: bazel run //bench:import_time -- --samples=20 --output=results"
+    return flagset.run(values, argv, usage, lambda: _measure_and_print(values))
+
+
+def _measure_and_print(values: flags.FlagValues) -> int:
+    samples = flagset.whole_number(values, "samples", 1, 1000)
+    output = values["output"].value
+    folder = None if output is None else flagset.user_path("output", output)
+    document = measure(samples)
+    written = None if folder is None else results.write_json(folder, "import_time.json", document)
     net_s = document["import_s"]
     where = "" if written is None else f"; results: {written}"
     bare_s = document["cases"][0]["median_s"]

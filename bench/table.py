@@ -39,27 +39,23 @@ def main(argv: Sequence[str]) -> int:
     flags.DEFINE_string("readme", "README.md", "the file with the markers, from the top", flag_values=values)
     flags.DEFINE_string("root", None, "top of the repository (the one bazel runs in)", flag_values=values)
     flags.DEFINE_boolean("check", False, "compare only", flag_values=values)
-    flags.DEFINE_boolean("help", False, "this text", flag_values=values)
-    try:
-        flagset.parse(values, argv)
-        if values["help"].value:
-            print(f"{__doc__}\nexamples:\n  bazel run //bench:table\n  bazel run //bench:table -- --check")
-            return 0
-        if values["root"].value is not None:
-            root = flagset.user_path("root", values["root"].value)
-        else:
-            root = Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY") or os.getcwd())
-        readme = root / values["readme"].value
-        old = _read(readme)
-        new, count = rewrite(old, root)
-        if not count:
-            raise errors.RequestInvalidError(
-                f"make the tables of {readme.name}: it has no marker",
-                remedy="put <!-- measured: bench/results/NAME.json --> and <!-- /measured --> around the place",
-            )
-    except errors.Error as error:
-        print(f"table: {error}", file=sys.stderr)
-        return error.exit_code
+    usage = f"{__doc__}\nexamples:\n  bazel run //bench:table\n  bazel run //bench:table -- --check"
+    return flagset.run(values, argv, usage, lambda: _rewrite_file(values))
+
+
+def _rewrite_file(values: flags.FlagValues) -> int:
+    if values["root"].value is not None:
+        root = flagset.user_path("root", values["root"].value)
+    else:
+        root = Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY") or os.getcwd())
+    readme = root / values["readme"].value
+    old = _read(readme)
+    new, count = rewrite(old, root)
+    if not count:
+        raise errors.RequestInvalidError(
+            f"make the tables of {readme.name}: it has no marker",
+            remedy="put <!-- measured: bench/results/NAME.json --> and <!-- /measured --> around the place",
+        )
     if old == new:
         print(f"{readme.name}: {count} tables, all up to date")
         return 0

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from absl import flags
 
 from coldsnap import errors
+
+
+def run(values: flags.FlagValues, argv: Sequence[str], usage: str, work: Callable[[], int]) -> int:
+    """Run a program: read its flags, print `usage` for --help, else do its `work`; give the exit code.
+
+    A failure is one sentence on stderr that begins with the program's name.
+    """
+    flags.DEFINE_boolean("help", False, "this text", flag_values=values)
+    try:
+        parse(values, argv)
+        if values["help"].value:
+            print(usage)
+            return 0
+        return work()
+    except errors.Error as error:
+        print(f"{Path(argv[0]).stem}: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 def parse(values: flags.FlagValues, argv: Sequence[str]) -> None:

@@ -196,8 +196,8 @@ def _read_rate(path: Path, count: int, block: int, *, direct: bool) -> float:
 def _buffers(count: int, nbytes: int) -> list[memoryview]:
     """Private buffers at a huge page's boundary, in huge pages where the system has them, every page touched.
 
-    A direct read into small pages is cut into more requests: the same drive gave 1.7 GB/s into 4 KiB pages and 3.3 into
-    huge ones. Shared maps, Python's default, get no huge pages from MADV_HUGEPAGE on most systems.
+    A direct read into small pages is cut into more requests, which can halve the rate of a fast drive. Shared maps,
+    Python's default, get no huge pages from MADV_HUGEPAGE on most systems.
     """
     step = -(-nbytes // _HUGE_PAGE) * _HUGE_PAGE
     memory = mmap.mmap(-1, count * step + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

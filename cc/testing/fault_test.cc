@@ -133,12 +133,6 @@ TEST_F(FaultTest, MappedMemoryIsCounted) {
 
 class FakeCudaTest : public testing::Test {
  protected:
-  ~FakeCudaTest() override {
-    lane_.reset();
-    mark_.reset();
-    memory_.reset();
-    pinned_.reset();
-  }
   FakeCuda fake_;
   std::unique_ptr<Gpu> gpu_ = *OpenCudaGpu(1);
   std::unique_ptr<PinnedMemory> pinned_ = *gpu_->Pin(100);
@@ -146,7 +140,7 @@ class FakeCudaTest : public testing::Test {
   std::unique_ptr<Mark> mark_ = *gpu_->NewMark();
   std::unique_ptr<Lane> lane_ = *gpu_->OpenLane();
   DeviceRange range_{.address = memory_->address(), .nbytes = 100};
-  std::byte* bytes_ = reinterpret_cast<std::byte*>(range_.address);
+  std::byte* bytes_ = reinterpret_cast<std::byte*>(range_.address);  // NOLINT(performance-no-int-to-ptr)
 };
 
 TEST_F(FakeCudaTest, CopiesAsLateAsAllowed) {

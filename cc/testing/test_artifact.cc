@@ -42,6 +42,7 @@ OpenArtifact TestArtifact::Open() const {
 void TestArtifact::FlipBit(uint64_t offset) const {
   COLDSNAP_CHECK(::chmod(blob_path().c_str(), 0644) == 0);
   const UniqueFd fd(::open(blob_path().c_str(), O_RDWR | O_CLOEXEC));
+  COLDSNAP_CHECK(fd.get() >= 0);
   std::byte byte{};
   COLDSNAP_CHECK(ReadExact(fd.get(), {&byte, 1}, offset, "blob").ok());
   byte ^= std::byte{0x10};

@@ -114,5 +114,12 @@ def measure_copy(device: str, to_device: bool, nbytes: int, chunk_bytes: int) ->
     Seconds for copying `nbytes` between pinned memory and the device, on one stream, in chunks.
     """
 
-def default_read_threads() -> int:
-    """Processors that this process may run on, at most 16."""
+def limits() -> dict:
+    """
+    What affinity mask, control groups and local ranks leave to this process; `notes` has what could not be read.
+    """
+
+def throttled_seconds() -> float | None:
+    """
+    Processor seconds that quotas have held back in this process's control groups; None where nothing counts them.
+    """

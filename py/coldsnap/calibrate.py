@@ -145,8 +145,9 @@ def _calibrate(request: Request) -> None:
             f"give at least --bytes={arena.MIN_BYTES}",
         )
     device, first_line = _choose_device(request.device)
-    cores = _native.default_read_threads()
-    fitted, reasons = settings.fit_ring(request.hydration, cores)
+    limits = _native.limits()
+    cores = settings.default_read_threads(limits)
+    fitted, reasons = settings.fit_ring(request.hydration, limits)
     chosen = {name: each.value for name, each in fitted.items()}
     setting = cases.Setting(chosen["chunk_bytes"], chosen["queue_depth"], chosen["read_threads"])
     output = _checked_output(request.output)

@@ -224,7 +224,7 @@ def _settle(account: receipts.Account, backend: settings.Setting) -> None:
     by = {"explicit": "the argument backend", "environment": "COLDSNAP_HYDRATION_BACKEND"}.get(backend.source)
     chosen = {"code": "explicit", "detail": f"{by} is {backend.value}"}
     if account.provider == "native":
-        account.settings, reasons = settings.fit_ring(account.settings, load_native().default_read_threads())
+        account.settings, reasons = settings.fit_ring(account.settings, load_native().limits())
         account.reasons = [chosen, *reasons]
         return
     default = {"code": "provider_default", "detail": "the library's default provider is python"}

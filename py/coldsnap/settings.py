@@ -17,6 +17,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 LEAF_BYTES = 64 * KIB  # the piece of the digest tree; chunks are whole pieces (docs/format.md, "Digests")
 MAX_QUEUE_DEPTH = 64
 MAX_READ_THREADS = 64
+DEFAULT_READ_THREADS = 16  # more wait for the same drive or link
 # A slot holds a small extent wherever it lies, after both its ends have moved to an alignment (cc/hydrate/plan.cc).
 MIN_SLOT_BYTES = 3 * LEAF_BYTES
 
@@ -123,8 +124,8 @@ HYDRATION: tuple[Spec, ...] = (
     Spec("place", "COLDSNAP_VERIFY_PLACE", _one_of(PLACES), "auto", "where digests are computed"),
     Spec("chunk_bytes", _PREFIX + "CHUNK_BYTES", _parse_chunk, 4 * MIB, "bytes of one ring slot and of one read"),
     Spec("queue_depth", _PREFIX + "QUEUE_DEPTH", _count(MAX_QUEUE_DEPTH), None, "slots in flight; 2 x read threads"),
-    Spec("read_threads", _PREFIX + "READ_THREADS", _count(MAX_READ_THREADS), None, "readers; cores, at most 16"),
-    Spec("pinned_max_bytes", "COLDSNAP_PINNED_MAX_BYTES", parse_size, 512 * MIB, "most pinned host memory in bytes"),
+    Spec("read_threads", _PREFIX + "READ_THREADS", _count(MAX_READ_THREADS), None, "readers; usable cores, at most 16"),
+    Spec("pinned_max_bytes", "COLDSNAP_PINNED_MAX_BYTES", parse_size, 512 * MIB, "most pinned memory, all local ranks"),
 )
 
 
@@ -198,42 +199,93 @@ def _warn_of_unknown(environ: Mapping[str, str]) -> None:
             )
 
 
-def fit_ring(settings: Mapping[str, Setting], cores: int) -> tuple[dict[str, Setting], list[dict[str, str]]]:
+def default_read_threads(limits: Mapping[str, Any]) -> int:
+    """How many readers there are where nobody chose it: this rank's share of the usable processors, at most 16.
+
+    Args:
+        limits: From `coldsnap._native.limits`.
+    """
+    cores: int = limits["cpus_per_rank"]
+    return min(cores, DEFAULT_READ_THREADS)
+
+
+def fit_ring(
+    settings: Mapping[str, Setting], limits: Mapping[str, Any]
+) -> tuple[dict[str, Setting], list[dict[str, str]]]:
     """Derive read threads and queue depth where nobody chose them, and keep the ring within its cap.
 
-    A depth that nobody chose shrinks to fit, and a reason says so. A depth or a chunk that was chosen and cannot fit
-    is refused: an explicit choice works or says why not.
+    The cap on pinned memory is ``pinned_max_bytes``, or a quarter of what the container's memory limit leaves if that
+    is less, divided by the local ranks. A depth or a chunk that nobody chose shrinks to fit, and a reason says so. What
+    was chosen and cannot fit is refused: an explicit choice works or says why not.
 
     Args:
         settings: From `resolve`.
-        cores: Read threads this process may use: its usable cores, at most 16.
+        limits: What this process may use, from `coldsnap._native.limits`.
     Returns:
         The complete settings, and the reasons for the receipt.
     Raises:
-        RequestInvalidError: The ring was chosen and is larger than ``pinned_max_bytes``.
+        RequestInvalidError: The ring was chosen and is larger than the cap, or the cap has no room for the smallest.
     """
     full = dict(settings)
     if full["read_threads"].value is None:
-        full["read_threads"] = Setting(cores, "default")
+        full["read_threads"] = Setting(default_read_threads(limits), "default")
     if full["queue_depth"].value is None:
         full["queue_depth"] = Setting(min(2 * full["read_threads"].value, MAX_QUEUE_DEPTH), "default")
+    reasons = [{"code": "limit_unknown", "detail": note} for note in limits["notes"]]
 
-    chunk, depth, cap = (full[name].value for name in ("chunk_bytes", "queue_depth", "pinned_max_bytes"))
-    slot = max(chunk, MIN_SLOT_BYTES)
-    if depth * slot <= cap:
-        return full, []
-    fits = cap // slot
-    if full["queue_depth"].chosen or fits == 0:
-        # The depth is ours to shrink while nobody chose it; one chunk above the cap is impossible whoever chose it.
-        slots = f"{depth} slots" if full["queue_depth"].chosen else "even one slot"
-        need = depth * slot if full["queue_depth"].chosen else slot
+    cap = _pinned_cap(full["pinned_max_bytes"].value, limits)
+    if _ring_bytes(full) <= cap.nbytes:
+        return full, reasons
+    asked = _ring_text(full)
+    full |= _shrunk(full["chunk_bytes"], full["queue_depth"], cap.nbytes)
+    if _ring_bytes(full) > cap.nbytes:
         raise errors.RequestInvalidError(
-            f"make a ring of {slots} (queue_depth) of {slot} bytes (chunk_bytes, at least {MIN_SLOT_BYTES}): {need} "
-            f"bytes is more than pinned_max_bytes, {cap}",
-            stage="ring",
-            remedy="lower queue_depth or chunk_bytes, or raise COLDSNAP_PINNED_MAX_BYTES",
+            f"make a ring of {_ring_text(full)}: that is more than {cap.text}", stage="ring", remedy=cap.remedy
         )
-    full["queue_depth"] = Setting(fits, "default")
-    ring = f"queue_depth {depth} x {slot} bytes (chunk_bytes, at least {MIN_SLOT_BYTES})"
-    detail = f"{ring} is more than pinned_max_bytes {cap}: queue_depth is {fits}"
-    return full, [{"code": "pinned_cap", "detail": detail}]
+    detail = f"a ring of {asked} is more than {cap.text}; it has {_ring_text(full)}"
+    return full, [*reasons, {"code": "pinned_cap", "detail": detail}]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cap:
+    """The most pinned memory of one rank; ``text`` says which limit decided it, ``remedy`` how to get along."""
+
+    nbytes: int
+    text: str
+    remedy: str
+
+
+def _pinned_cap(pinned_max_bytes: int, limits: Mapping[str, Any]) -> _Cap:
+    cap, why, more = pinned_max_bytes, "pinned_max_bytes", "raise COLDSNAP_PINNED_MAX_BYTES"
+    headroom, ranks = limits["memory_headroom_bytes"], limits["local_ranks"]
+    if headroom is not None and headroom // 4 < cap:
+        cap, why = headroom // 4, f"a quarter of the {headroom} bytes that {limits['memory_source']} leaves"
+        more = "give the container more memory"
+    if ranks > 1:
+        cap, why = cap // ranks, f"{why}, {cap}, divided by the {ranks} local ranks of {limits['local_ranks_source']}"
+    return _Cap(cap, f"the cap on pinned memory, {cap} bytes ({why})", f"lower queue_depth or chunk_bytes, or {more}")
+
+
+def _slot_bytes(chunk_bytes: int) -> int:
+    return max(chunk_bytes, MIN_SLOT_BYTES)
+
+
+def _ring_bytes(settings: Mapping[str, Setting]) -> int:
+    depth: int = settings["queue_depth"].value
+    return depth * _slot_bytes(settings["chunk_bytes"].value)
+
+
+def _ring_text(settings: Mapping[str, Setting]) -> str:
+    product = f"{settings['queue_depth'].value} x {_slot_bytes(settings['chunk_bytes'].value)}"
+    return f"{product} = {_ring_bytes(settings)} bytes (queue_depth x chunk_bytes, of at least {MIN_SLOT_BYTES})"
+
+
+def _shrunk(chunk: Setting, depth: Setting, cap: int) -> dict[str, Setting]:
+    """Fewer slots, then smaller ones, as far as nobody chose them; what fits the cap, or the least there can be."""
+    if not depth.chosen:
+        fewest = 1 if chunk.chosen else 2  # of two, one is filled while the other is sent
+        depth = Setting(max(fewest, min(depth.value, cap // _slot_bytes(chunk.value))), "default")
+    if not chunk.chosen:
+        fits = cap // depth.value // LEAF_BYTES * LEAF_BYTES
+        chunk = Setting(max(LEAF_BYTES, min(chunk.value, fits)), "default")
+    return {"chunk_bytes": chunk, "queue_depth": depth}

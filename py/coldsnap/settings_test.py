@@ -129,15 +129,30 @@ def test_other_variables_are_nobody_s_business() -> None:
         settings.resolve({}, {"COLDSNAP_PYTHON": "x", "PATH": "y", "COLDSNAP_HYDRATION_BACKEND": "auto"})
 
 
-def fitted(cores: int = 4, **given: Any) -> tuple[dict[str, Setting], list[dict[str, str]]]:
-    return settings.fit_ring(settings.resolve(given, {}), cores)
+def limits(cores: int = 4, **others: Any) -> dict[str, Any]:
+    """What `_native.limits` says, as far as `fit_ring` looks at it."""
+    unlimited = {"memory_headroom_bytes": None, "memory_source": "", "local_ranks": 1, "local_ranks_source": ""}
+    return {"cpus_per_rank": cores, "notes": [], **unlimited, **others}
+
+
+def fitted(machine: dict[str, Any] | None = None, **given: Any) -> tuple[dict[str, Setting], list[dict[str, str]]]:
+    return settings.fit_ring(settings.resolve(given, {}), machine or limits())
+
+
+def ring(full: dict[str, Setting]) -> tuple[int, int]:
+    return full["queue_depth"].value, full["chunk_bytes"].value
 
 
 def test_depth_is_twice_the_threads_which_are_the_cores() -> None:
-    full, reasons = fitted(cores=6)
+    full, reasons = fitted(limits(cores=6))
     assert full["read_threads"] == Setting(6, "default")
     assert full["queue_depth"] == Setting(12, "default")
+    assert full["chunk_bytes"] == Setting(4 * MIB, "default")
     assert reasons == []
+
+
+def test_more_cores_than_a_drive_has_use_for() -> None:
+    assert fitted(limits(cores=17))[0]["read_threads"] == Setting(16, "default")
 
 
 def test_depth_follows_the_threads_that_were_chosen_up_to_its_limit() -> None:
@@ -146,11 +161,15 @@ def test_depth_follows_the_threads_that_were_chosen_up_to_its_limit() -> None:
 
 
 def test_a_depth_that_nobody_chose_shrinks_and_says_so() -> None:
-    full, reasons = fitted(cores=16, chunk_bytes=64 * MIB)
+    full, reasons = fitted(limits(cores=16), chunk_bytes=64 * MIB)
     assert full["queue_depth"] == Setting(8, "default")
     assert [reason["code"] for reason in reasons] == ["pinned_cap"]
-    for number in ("32", str(64 * MIB), str(512 * MIB), "8"):
-        assert number in reasons[0]["detail"]
+    for part in ("32 x 67108864 =", f"{512 * MIB} bytes (pinned_max_bytes)", "it has 8 x 67108864 ="):
+        assert part in reasons[0]["detail"]
+
+
+def test_one_slot_is_enough_for_a_chunk_that_was_chosen() -> None:
+    assert fitted(chunk_bytes=512 * MIB)[0]["queue_depth"] == Setting(1, "default")
 
 
 def test_a_ring_that_just_fits_stays() -> None:
@@ -158,11 +177,33 @@ def test_a_ring_that_just_fits_stays() -> None:
     assert (full["queue_depth"].value, reasons) == (8, [])
 
 
-def test_a_depth_that_was_chosen_and_cannot_fit_is_refused_with_the_three_numbers() -> None:
+def test_where_nobody_chose_slots_get_fewer_down_to_two_and_then_smaller() -> None:
+    machine = limits(cores=16)
+    assert ring(fitted(machine, pinned_max_bytes=20 * MIB)[0]) == (5, 4 * MIB)
+    assert ring(fitted(machine, pinned_max_bytes=8 * MIB - 1)[0]) == (2, 4 * MIB - 64 * 1024)
+    full, reasons = fitted(machine, pinned_max_bytes=6 * 64 * 1024)
+    assert ring(full) == (2, settings.MIN_SLOT_BYTES)
+    assert full["chunk_bytes"].source == "default"
+    assert "it has 2 x 196608 = 393216 bytes" in reasons[0]["detail"]
+    with pytest.raises(errors.RequestInvalidError, match=r"2 x 196608 = 393216 bytes .*, 393215 bytes"):
+        fitted(machine, pinned_max_bytes=6 * 64 * 1024 - 1)
+
+
+def test_a_depth_that_was_chosen_gets_smaller_slots() -> None:
+    full, reasons = fitted(queue_depth=64, pinned_max_bytes=64 * MIB)
+    assert full["queue_depth"] == Setting(64, "explicit")
+    assert full["chunk_bytes"] == Setting(1 * MIB, "default")
+    assert [reason["code"] for reason in reasons] == ["pinned_cap"]
+    with pytest.raises(errors.RequestInvalidError, match="64 x 196608"):
+        fitted(queue_depth=64, pinned_max_bytes=8 * MIB)
+
+
+def test_a_ring_that_was_chosen_and_cannot_fit_is_refused_with_the_numbers() -> None:
     with pytest.raises(errors.RequestInvalidError) as caught:
         fitted(chunk_bytes=64 * MIB, queue_depth=9)
-    for number in ("9 slots", str(64 * MIB), str(512 * MIB), str(9 * 64 * MIB)):
-        assert number in caught.value.message
+    for part in (f"9 x {64 * MIB} = {9 * 64 * MIB} bytes", f"{512 * MIB} bytes (pinned_max_bytes)"):
+        assert part in caught.value.message
+    assert caught.value.remedy == "lower queue_depth or chunk_bytes, or raise COLDSNAP_PINNED_MAX_BYTES"
 
 
 def test_slots_of_small_chunks_are_as_large_as_they_must_be() -> None:
@@ -172,5 +213,45 @@ def test_slots_of_small_chunks_are_as_large_as_they_must_be() -> None:
 
 
 def test_a_chunk_above_the_cap_is_refused() -> None:
-    with pytest.raises(errors.RequestInvalidError, match="even one slot"):
+    with pytest.raises(errors.RequestInvalidError, match=f"1 x {1024 * MIB} ="):
         fitted(chunk_bytes=1024 * MIB)
+
+
+def test_a_quarter_of_the_memory_that_is_left_caps_the_ring() -> None:
+    machine = limits(cores=16, memory_headroom_bytes=128 * MIB, memory_source="/sys/fs/cgroup/memory.max")
+    full, reasons = fitted(machine)
+    assert ring(full) == (8, 4 * MIB)
+    says = f"{32 * MIB} bytes (a quarter of the {128 * MIB} bytes that /sys/fs/cgroup/memory.max leaves)"
+    assert says in reasons[0]["detail"]
+    with pytest.raises(errors.RequestInvalidError) as caught:
+        fitted(machine, chunk_bytes="16MiB", queue_depth=3)
+    assert says in caught.value.message
+    assert caught.value.remedy.endswith("or give the container more memory")
+
+
+def test_the_smaller_of_setting_and_memory_counts() -> None:
+    machine = limits(cores=16, memory_headroom_bytes=256 * MIB, memory_source="memory.max")
+    assert "(pinned_max_bytes)" in fitted(machine, pinned_max_bytes=64 * MIB)[1][0]["detail"]
+    assert fitted(limits(cores=16, memory_headroom_bytes=1 << 40))[1] == []
+
+
+def test_no_memory_left_is_refused() -> None:
+    with pytest.raises(errors.RequestInvalidError, match=r"0 bytes \(a quarter of the 3 bytes that memory.max leaves"):
+        fitted(limits(memory_headroom_bytes=3, memory_source="memory.max"))
+
+
+def test_ranks_share_the_cap() -> None:
+    ranks = {"local_ranks": 8, "local_ranks_source": "LOCAL_WORLD_SIZE"}
+    full, reasons = fitted(limits(cores=16, **ranks))
+    assert ring(full) == (16, 4 * MIB)
+    shared = f"{64 * MIB} bytes (pinned_max_bytes, {512 * MIB}, divided by the 8 local ranks of LOCAL_WORLD_SIZE)"
+    assert shared in reasons[0]["detail"]
+    _, reasons = fitted(limits(cores=16, memory_headroom_bytes=1024 * MIB, memory_source="memory.high", **ranks))
+    assert f"the cap on pinned memory, {32 * MIB} bytes" in reasons[0]["detail"]
+    assert f"that memory.high leaves, {256 * MIB}, divided by the 8" in reasons[0]["detail"]
+
+
+def test_a_limit_that_could_not_be_read_is_said() -> None:
+    _, reasons = fitted(limits(notes=["open memory.max: no"]), chunk_bytes=512 * MIB)
+    assert [reason["code"] for reason in reasons] == ["limit_unknown", "pinned_cap"]
+    assert reasons[0]["detail"] == "open memory.max: no"

@@ -25,7 +25,7 @@ def machine_record(device: str, folder: Path | None) -> dict[str, Any]:
     record: dict[str, Any] = {
         "cpu": _cpu_model(),
         "architecture": platform.machine(),
-        "cores": _native.default_read_threads(),
+        "cores": _native.limits()["usable_cpus"],
         "memory_bytes": host.memory_total(),
         "kernel": platform.release(),
         "device": device,

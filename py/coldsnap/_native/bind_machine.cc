@@ -1,9 +1,10 @@
 // What this machine is and does: for receipts and for the calibration's ceilings.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,7 +16,7 @@
 #include "cc/digest/crc32.h"
 #include "cc/digest/sha256.h"
 #include "cc/sys/files.h"
-#include "cc/sys/memory.h"
+#include "cc/sys/limits.h"
 #include "py/coldsnap/_native/bindings.h"
 
 namespace nb = nanobind;
@@ -23,8 +24,6 @@ using namespace nb::literals;
 
 namespace coldsnap {
 namespace {
-
-constexpr int kMaxReadThreads = 16;  // more wait for the same drive or link
 
 using Buffer = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -47,6 +46,20 @@ std::pair<uint64_t, uint64_t> FileResidency(const std::string& path) {
   const UniqueFd fd = ValueOrThrow(OpenFileAt(dir.get(), path.substr(slash == std::string::npos ? 0 : slash + 1)));
   const uint64_t nbytes = ValueOrThrow(FileSize(fd.get(), path));
   return {ValueOrThrow(ResidentBytes(fd.get(), nbytes, path)), nbytes};
+}
+
+nb::dict DictOf(const Limits& limits) {
+  nb::dict out;
+  out["affinity_cpus"] = limits.affinity_cpus;
+  out["cpu_quota"] = limits.cpu_quota;
+  out["usable_cpus"] = limits.usable_cpus;
+  out["local_ranks"] = limits.local_ranks;
+  out["local_ranks_source"] = limits.local_ranks_source;
+  out["cpus_per_rank"] = limits.cpus_per_rank;
+  out["memory_headroom_bytes"] = limits.memory_headroom_bytes;
+  out["memory_source"] = limits.memory_source;
+  out["notes"] = limits.notes;
+  return out;
 }
 
 double MeasureCopy(const std::string& device, bool to_device, uint64_t nbytes, uint64_t chunk_bytes) {
@@ -92,8 +105,11 @@ void BindMachine(nb::module_& m) {
   m.def("measure_copy", &MeasureCopy, "device"_a, "to_device"_a, "nbytes"_a, "chunk_bytes"_a,
         "Seconds for copying `nbytes` between pinned memory and the device, on one stream, in chunks.");
   m.def(
-      "default_read_threads", [] { return std::min(kMaxReadThreads, UsableCpus()); },
-      "Processors that this process may run on, at most 16.");
+      "limits", [] { return DictOf(ReadLimits()); },
+      "What affinity mask, control groups and local ranks leave to this process; `notes` has what could not be read.");
+  m.def(
+      "throttled_seconds", [] { return ThrottledSeconds(); },
+      "Processor seconds that quotas have held back in this process's control groups; None where nothing counts them.");
 }
 
 }  // namespace coldsnap

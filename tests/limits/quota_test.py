@@ -1,0 +1,88 @@
+"""A process inside a real quota: how many processors it sees, and that time it was held back is counted.
+
+Needs root and a cpu controller that new groups get; skips with the reason where that is not so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coldsnap import _native
+from tests.limits.groups import group_folders
+
+# Joins a group below the one with the quota, so the tighter parent is what counts. Then it keeps more processors busy
+# than it may have, until the kernel has counted that it held them back. The workers end with it, however it ends.
+_INSIDE = r"""
+import json, os, subprocess, sys, time
+group, busy = sys.argv[1], int(sys.argv[2])
+with open(group + "/cgroup.procs", "w") as procs:
+    procs.write(str(os.getpid()))
+from coldsnap import _native
+limits, before = _native.limits(), _native.throttled_seconds()
+work = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+workers = [subprocess.Popen([sys.executable, "-c", work]) for _ in range(busy)]
+try:
+    while _native.throttled_seconds() <= before:
+        time.sleep(0.01)
+finally:
+    for worker in workers:
+        worker.kill()
+        worker.wait()
+print(json.dumps({"limits": limits, "before": before, "after": _native.throttled_seconds()}))
+"""
+
+
+def group_with_quota(cpus: float) -> Path:
+    """A new group that has a quota; skips where this machine lets nobody make one."""
+    version, folders = group_folders("cpu")
+    refused = "no group of the cpu controller can be seen"
+    for parent in folders:  # in version 2 a group that has processes hands nothing down, but one above it may
+        group = parent / f"coldsnap-test-{os.getpid()}"
+        try:
+            group.mkdir()
+            try:
+                set_quota(group, version, cpus)
+            except OSError:
+                group.rmdir()
+                raise
+        except OSError as error:
+            refused = f"make a group with a quota of {cpus} processors: {error}"
+        else:
+            return group
+    pytest.skip(refused)
+
+
+def set_quota(group: Path, version: int, cpus: float) -> None:
+    name, text = "cpu.cfs_quota_us", f"{round(cpus * 100_000)}"
+    if version == 2:
+        name, text = "cpu.max", f"{text} 100000"
+    with open(group / name, "r+") as file:  # never made: a file that is not there means that the controller is off
+        file.write(text)
+
+
+def test_a_process_inside_a_quota_sees_it_and_how_long_it_was_held_back() -> None:
+    cores = _native.limits()["usable_cpus"]
+    cpus = 2 if cores > 2 else cores / 2
+    print(f"{cores} usable processors, a quota of {cpus}")
+    outer = group_with_quota(cpus)
+    inner = outer / "inner"
+    try:
+        inner.mkdir()
+        command = [sys.executable, "-c", _INSIDE, str(inner), str(math.ceil(cpus) + 1)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    finally:
+        for group in (inner, outer):
+            group.rmdir()
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    print(found)
+    assert found["limits"]["cpu_quota"] == pytest.approx(cpus)
+    assert found["limits"]["usable_cpus"] == math.ceil(cpus)
+    assert found["after"] > found["before"]

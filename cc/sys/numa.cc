@@ -24,11 +24,9 @@ using CpuMask = std::array<cpu_set_t, kMaxCpus / CPU_SETSIZE>;
 std::optional<std::string> SysfsNameOf(std::string_view bus_id) {
   std::array<unsigned, 4> numbers{};
   for (size_t i = 0; i < numbers.size(); ++i) {
-    const size_t digits = std::min(bus_id.find("::."[i]), bus_id.size());  // the last ends with the text
+    const size_t digits = std::min(bus_id.find("::."[i]), bus_id.size());  // the last number ends with the text
     const auto [stop, error] = std::from_chars(bus_id.data(), bus_id.data() + digits, numbers[i], 16);
-    const bool last = i + 1 == numbers.size();
-    if (error != std::errc() || stop != bus_id.data() + digits || last != (digits == bus_id.size()))
-      return std::nullopt;
+    if (error != std::errc() || stop != bus_id.data() + digits) return std::nullopt;
     bus_id.remove_prefix(std::min(digits + 1, bus_id.size()));
   }
   const auto [domain, bus, device, function] = numbers;

@@ -179,7 +179,7 @@ def test_a_ring_that_just_fits_stays() -> None:
 
 def test_where_nobody_chose_slots_get_fewer_down_to_two_and_then_smaller() -> None:
     machine = limits(cores=16)
-    assert ring(fitted(machine, pinned_max_bytes=20 * MIB)[0]) == (5, 4 * MIB)
+    assert ring(fitted(machine, pinned_max_bytes=23 * MIB)[0]) == (5, 4 * MIB)
     assert ring(fitted(machine, pinned_max_bytes=8 * MIB - 1)[0]) == (2, 4 * MIB - 64 * 1024)
     full, reasons = fitted(machine, pinned_max_bytes=6 * 64 * 1024)
     assert ring(full) == (2, settings.MIN_SLOT_BYTES)

@@ -38,6 +38,8 @@ def memory_limits() -> list[int]:
 def test_the_numbers_are_those_that_python_reads() -> None:
     found = _native.limits()
     print(found)
+    if found["notes"]:
+        pytest.skip(f"this machine does not show all of its limits: {found['notes']}")
     affinity = len(os.sched_getaffinity(0))
     assert found["affinity_cpus"] == affinity
     assert found["cpu_quota"] == pytest.approx(min(quotas())) if quotas() else found["cpu_quota"] is None

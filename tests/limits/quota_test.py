@@ -17,6 +17,9 @@ import pytest
 from coldsnap import _native
 from tests.limits.groups import group_folders
 
+# Far beyond what it takes: what is still running then was never held back.
+HANGS_AFTER_S = 50
+
 # Joins a group below the one with the quota, so the tighter parent is what counts. Then it keeps more processors busy
 # than it may have, until the kernel has counted that it held them back. The workers end with it, however it ends.
 _INSIDE = r"""
@@ -76,7 +79,7 @@ def test_a_process_inside_a_quota_sees_it_and_how_long_it_was_held_back() -> Non
     try:
         inner.mkdir()
         command = [sys.executable, "-c", _INSIDE, str(inner), str(math.ceil(cpus) + 1)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS_AFTER_S)
     finally:
         for group in (inner, outer):
             group.rmdir()

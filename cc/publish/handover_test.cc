@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -87,6 +89,26 @@ TEST_F(HandoverTest, AForkedChildHasNoClaims) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(Claim({{100, 10}}).status().code(), Code::kPolicyRefused) << "the parent's claim stands";
+}
+
+// At most forks another thread is in the middle of a claim; a child that got its lock would wait for ever.
+TEST_F(HandoverTest, AForkInTheMiddleOfAClaimLeavesTheChildNoLock) {
+  std::atomic<bool> stop = false;
+  std::thread claiming([&] {
+    while (!stop) static_cast<void>(Claim({{100, 10}, {200, 10}, {300, 10}}));
+  });
+  for (int round = 0; round < 300 && !HasFailure(); ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(20);  // far longer than a claim takes: ends the child that waits
+      ::_exit(Claim({{100, 10}}).ok() ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << "round " << round << (WIFSIGNALED(status) ? ": the child waited for the lock" : "");
+  }
+  stop = true;
+  claiming.join();
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A Gpu around another one that calls a function before each copy to the device: to do something in the middle of a
-// restore, or to fail there.
+// A Gpu around another one that calls a function before each copy to the device, to do something in the middle of a
+// restore or to fail there, and that knows how much device memory was taken and not given back.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,14 @@ class InterposedGpu final : public Gpu {
       : inner_(inner), before_copy_(std::move(before_copy)) {}
 
   int copies() const { return copies_; }
+  uint64_t allocated_bytes() const { return *allocated_bytes_; }
 
   std::string Name() const override { return inner_.Name(); }
   Result<std::unique_ptr<PinnedMemory>> Pin(uint64_t nbytes) override { return inner_.Pin(nbytes); }
-  Result<std::unique_ptr<DeviceMemory>> Allocate(uint64_t nbytes) override { return inner_.Allocate(nbytes); }
+  Result<std::unique_ptr<DeviceMemory>> Allocate(uint64_t nbytes) override {
+    ASSIGN_OR_RETURN(std::unique_ptr<DeviceMemory> memory, inner_.Allocate(nbytes));
+    return std::unique_ptr<DeviceMemory>(std::make_unique<CountedMemory>(std::move(memory), nbytes, allocated_bytes_));
+  }
   Result<std::unique_ptr<Mark>> NewMark() override { return inner_.NewMark(); }
   Status CheckRange(const DeviceRange& range) override { return inner_.CheckRange(range); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override { return inner_.WaitForStreams(streams); }
@@ -33,6 +37,22 @@ class InterposedGpu final : public Gpu {
   }
 
  private:
+  using Count = std::shared_ptr<std::atomic<uint64_t>>;  // what leaks may outlive the Gpu
+  class CountedMemory final : public DeviceMemory {
+   public:
+    CountedMemory(std::unique_ptr<DeviceMemory> inner, uint64_t nbytes, Count allocated_bytes)
+        : inner_(std::move(inner)), nbytes_(nbytes), allocated_bytes_(std::move(allocated_bytes)) {
+      *allocated_bytes_ += nbytes_;
+    }
+    ~CountedMemory() override { *allocated_bytes_ -= nbytes_; }
+    uint64_t address() const override { return inner_->address(); }
+
+   private:
+    std::unique_ptr<DeviceMemory> inner_;
+    uint64_t nbytes_;
+    Count allocated_bytes_;
+  };
+
   class InterposedLane final : public Lane {
    public:
     InterposedLane(InterposedGpu& gpu, std::unique_ptr<Lane> inner) : gpu_(gpu), inner_(std::move(inner)) {}
@@ -52,6 +72,7 @@ class InterposedGpu final : public Gpu {
 
   Gpu& inner_;
   std::function<Status(int)> before_copy_;
+  Count allocated_bytes_ = std::make_shared<std::atomic<uint64_t>>(0);
   std::atomic<int> copies_ = 0;  // reader threads copy side by side
 };
 

@@ -39,22 +39,22 @@ Result<UniqueFd> OpenAt(int dir_fd, const std::string& name, int flags, std::str
   return status;
 }
 
-Result<uint64_t> ResidentByMincore(int fd, uint64_t file_bytes, std::string_view name) {
+Result<uint64_t> ResidentByMincore(int fd, uint64_t offset, uint64_t nbytes, std::string_view name) {
   const auto page_bytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   constexpr uint64_t kWindow = 256 * kMiB;  // bounds the vector, not the answer
   std::vector<unsigned char> pages(kWindow / page_bytes);
   uint64_t resident = 0;
-  for (uint64_t start = 0; start < file_bytes; start += kWindow) {
-    const uint64_t nbytes = std::min(kWindow, file_bytes - start);
-    void* map = ::mmap(nullptr, nbytes, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(start));
+  for (uint64_t done = 0; done < nbytes; done += kWindow) {
+    const uint64_t length = std::min(kWindow, nbytes - done);
+    void* map = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(offset + done));
     if (map == MAP_FAILED)
-      return Status::FromErrno(errno, StrCat("map ", nbytes, " bytes of ", name, " to see its residency"));
-    const int failed = ::mincore(map, nbytes, pages.data());
+      return Status::FromErrno(errno, StrCat("map ", length, " bytes of ", name, " to see its residency"));
+    const int failed = ::mincore(map, length, pages.data());
     const int error = errno;
-    ::munmap(map, nbytes);
-    if (failed != 0) return Status::FromErrno(error, StrCat("mincore over ", nbytes, " bytes of ", name));
-    for (uint64_t page = 0; page * page_bytes < nbytes; ++page) {
-      if ((pages[page] & 1) != 0) resident += std::min(page_bytes, nbytes - page * page_bytes);
+    ::munmap(map, length);
+    if (failed != 0) return Status::FromErrno(error, StrCat("mincore over ", length, " bytes of ", name));
+    for (uint64_t page = 0; page * page_bytes < length; ++page) {
+      if ((pages[page] & 1) != 0) resident += std::min(page_bytes, length - page * page_bytes);
     }
   }
   return resident;
@@ -168,14 +168,17 @@ std::optional<DirectAlignment> DirectAlignmentOf(int fd) {
   return alignment;
 }
 
-Result<uint64_t> ResidentBytes(int fd, uint64_t file_bytes, std::string_view name) {
+Result<uint64_t> ResidentBytes(int fd, uint64_t offset, uint64_t nbytes, std::string_view name) {
   const auto page_bytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  const std::array<uint64_t, 2> range{0, file_bytes};  // struct cachestat_range: off, len
-  std::array<uint64_t, 5> counts{};                    // struct cachestat: cached, dirty, writeback, evicted, recent
-  if (file_bytes == 0) return uint64_t{0};
-  if (::syscall(kCachestat, fd, range.data(), counts.data(), 0) == 0)
-    return std::min(file_bytes, counts[0] * page_bytes);
-  return ResidentByMincore(fd, file_bytes, name);  // an older kernel, hugetlbfs, or a seccomp filter
+  const std::array<uint64_t, 2> range{offset, nbytes};  // struct cachestat_range: off, len
+  std::array<uint64_t, 5> counts{};                     // struct cachestat: cached, dirty, writeback, evicted, recent
+  if (nbytes == 0) return uint64_t{0};
+  if (::syscall(kCachestat, fd, range.data(), counts.data(), 0) == 0) return std::min(nbytes, counts[0] * page_bytes);
+  return ResidentByMincore(fd, offset, nbytes, name);  // an older kernel, hugetlbfs, or a seccomp filter
+}
+
+Result<uint64_t> ResidentBytes(int fd, uint64_t file_bytes, std::string_view name) {
+  return ResidentBytes(fd, 0, file_bytes, name);
 }
 
 bool IsMemoryBacked(int fd) {

@@ -76,6 +76,21 @@ TEST_F(FilesTest, ResidencyCountsWhatIsCached) {
   EXPECT_EQ(*ResidentBytes(fd.get(), 0, "f"), 0U);
 }
 
+TEST_F(FilesTest, ResidencyOfARangeCountsThatRange) {
+  temp_.Write("f", std::string(1 * kMiB + 5, 'x'));
+  const UniqueFd fd = *OpenFileAt(dir(), "f");
+  if (IsMemoryBacked(fd.get())) GTEST_SKIP() << "the test's folder is in memory, so nothing can be dropped from it";
+  ASSERT_EQ(::fsync(fd.get()), 0);  // dirty pages are not dropped
+  ASSERT_EQ(::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
+  ASSERT_EQ(::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM), 0);  // no reading ahead
+  std::string into(512 * kKiB, '\0');
+  ASSERT_TRUE(ReadExact(fd.get(), std::as_writable_bytes(std::span(into)), 0, "f").ok());
+  EXPECT_EQ(*ResidentBytes(fd.get(), 0, 512 * kKiB, "f"), 512 * kKiB);
+  EXPECT_EQ(*ResidentBytes(fd.get(), 512 * kKiB, 512 * kKiB, "f"), 0U);
+  EXPECT_EQ(*ResidentBytes(fd.get(), 448 * kKiB, 128 * kKiB, "f"), 64 * kKiB);
+  EXPECT_EQ(*ResidentBytes(fd.get(), 0, 1 * kMiB + 5, "f"), 512 * kKiB);
+}
+
 TEST_F(FilesTest, KnowsMemoryBackedFileSystems) {
   const UniqueFd shm = *OpenDirectory("/dev/shm");
   EXPECT_TRUE(IsMemoryBacked(shm.get()));

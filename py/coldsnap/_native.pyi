@@ -48,6 +48,24 @@ class Artifact:
     def blob_fd(self) -> int:
         """The blob, open for buffered reads; the artifact's, not to be closed."""
 
+    @property
+    def shard_dir_fd(self) -> int:
+        """The shard's folder; the artifact's, not to be closed."""
+
+    @property
+    def manifest_sha256(self) -> str: ...
+
+    @property
+    def shard_root(self) -> str: ...
+
+    @property
+    def header_sha256(self) -> str:
+        """Of the blob's bytes before data_start."""
+
+    @property
+    def leaves_sha256(self) -> str:
+        """Of leaves.bin."""
+
     def tensors(self) -> list:
         """
         Rows (name, dtype, shape, strides, extent or None, offset, object, role, attrs), by name.
@@ -62,6 +80,11 @@ class Artifact:
     def residency(self) -> float:
         """The fraction of the blob that is in the page cache."""
 
+    def resident_bytes(self, offset: int, nbytes: int) -> int:
+        """
+        How many bytes of a range of the blob are in the page cache; it begins at a page.
+        """
+
     def blob_memory_backed(self) -> bool:
         """
         Whether the blob's file system lives in memory (tmpfs, ramfs, hugetlbfs).
@@ -70,6 +93,11 @@ class Artifact:
 def open_artifact(path: str, shard: str | None = None) -> Artifact:
     """
     Opens one shard of the artifact at `path`; `coldsnap.open` is the checked form.
+    """
+
+def crc32_combine(first: int, second: int, second_nbytes: int) -> int:
+    """
+    The CRC-32 of A followed by B, from those of A and B and the length of B in bytes.
     """
 
 def write_artifact(path: str, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, int, int, int, str, Sequence[str]]], identity_json: str, scalars_json: str, capture_json: str) -> dict:

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "cc/base/hex.h"
+#include "cc/digest/crc32.h"
 #include "cc/hydrate/open_artifact.h"
 #include "cc/hydrate/route.h"
+#include "cc/sys/files.h"
 #include "py/coldsnap/_native/bindings.h"
 
 namespace nb = nanobind;
@@ -72,6 +74,14 @@ void BindArtifact(nb::module_& m) {
       .def_prop_ro("payload_bytes", &OpenArtifact::payload_bytes)
       .def_prop_ro("blob_fd", &OpenArtifact::blob_fd,
                    "The blob, open for buffered reads; the artifact's, not to be closed.")
+      .def_prop_ro("shard_dir_fd", &OpenArtifact::shard_dir_fd, "The shard's folder; the artifact's, not to be closed.")
+      .def_prop_ro("manifest_sha256", [](const OpenArtifact& a) { return ToHex(a.shard().manifest_sha256); })
+      .def_prop_ro("shard_root", [](const OpenArtifact& a) { return ToHex(a.shard().shard_root); })
+      .def_prop_ro(
+          "header_sha256", [](const OpenArtifact& a) { return ToHex(a.manifest().header_sha256); },
+          "Of the blob's bytes before data_start.")
+      .def_prop_ro(
+          "leaves_sha256", [](const OpenArtifact& a) { return ToHex(a.manifest().leaves_sha256); }, "Of leaves.bin.")
       .def("tensors", &Tensors,
            "Rows (name, dtype, shape, strides, extent or None, offset, object, role, attrs), by name.")
       .def("extents", &Extents, "Rows (file_offset, nbytes, crc32 hex, sha256t hex), in data order.")
@@ -79,6 +89,13 @@ void BindArtifact(nb::module_& m) {
       .def(
           "residency", [](const OpenArtifact& a) { return ValueOrThrow(Residency(a)); },
           "The fraction of the blob that is in the page cache.")
+      .def(
+          "resident_bytes",
+          [](const OpenArtifact& a, uint64_t offset, uint64_t nbytes) {
+            return ValueOrThrow(ResidentBytes(a.blob_fd(), offset, nbytes, kBlobFile));
+          },
+          "offset"_a, "nbytes"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "How many bytes of a range of the blob are in the page cache; it begins at a page.")
       .def(
           "blob_memory_backed", [](const OpenArtifact& a) { return IsMemoryBacked(a.blob_fd()); },
           "Whether the blob's file system lives in memory (tmpfs, ramfs, hugetlbfs).");
@@ -90,6 +107,8 @@ void BindArtifact(nb::module_& m) {
       },
       "path"_a, "shard"_a = nb::none(), nb::call_guard<nb::gil_scoped_release>(),
       "Opens one shard of the artifact at `path`; `coldsnap.open` is the checked form.");
+  m.def("crc32_combine", &Crc32Combine, "first"_a, "second"_a, "second_nbytes"_a,
+        "The CRC-32 of A followed by B, from those of A and B and the length of B in bytes.");
 }
 
 }  // namespace coldsnap

@@ -29,9 +29,11 @@ struct DeviceRange {
 
 // The path that bytes took. Names are stable: they appear in receipts.
 enum class Route : uint8_t { kBuffered, kDirect };
+inline constexpr std::array kRoutes = {Route::kBuffered, Route::kDirect};
 inline std::string_view RouteName(Route route) { return route == Route::kDirect ? "direct" : "buffered"; }
 
-// Which digests a restore compares before it publishes.
-enum class Verify : uint8_t { kCrc32, kCrc32Sha256 };
+// Which digests a restore compares before it publishes. kNone is for whoever knows that this very file has passed a full
+// verification (docs/architecture.md, section 8).
+enum class Verify : uint8_t { kCrc32, kCrc32Sha256, kNone };
 
 }  // namespace coldsnap

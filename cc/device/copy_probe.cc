@@ -14,7 +14,7 @@ Result<double> TimeCopies(Gpu& gpu, bool to_device, uint64_t nbytes, uint64_t ch
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<PinnedMemory> host, gpu.Pin(chunk_bytes));
   ASSIGN_OR_RETURN(const std::unique_ptr<DeviceMemory> device, gpu.Allocate(chunk_bytes));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Mark> mark, gpu.NewMark());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Mark> mark, gpu.NewMark(false));
   ASSIGN_OR_RETURN(const std::unique_ptr<Lane> lane, gpu.OpenLane());
   const DeviceRange range{.address = device->address(), .nbytes = chunk_bytes};
   const auto copy = [&]() -> Status {

@@ -3,9 +3,13 @@
 #include <cuda_runtime_api.h>
 
 #include <charconv>
+#include <chrono>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "cc/device/host_gpu.h"
+#include "cc/sys/clock.h"
 #include "cc/sys/memory.h"
 #include "cc/sys/owned.h"
 
@@ -70,17 +74,32 @@ void* Pointer(const DeviceRange& range) {
   return reinterpret_cast<void*>(range.address);  // NOLINT(performance-no-int-to-ptr): the caller's address
 }
 
+// Waits by asking. An event that wakes its waiter by an interrupt stops the copy engine a little each time: 52 GB/s
+// of copies of 4 MiB in place of 53 (H200), and 40 in place of 48 at 1 MiB. After a while asking leaves the core alone.
+constexpr std::chrono::microseconds kAskFor(200);
+constexpr std::chrono::microseconds kRest(50);
+
 class CudaMark final : public Mark {
  public:
+  // `start` is empty in an untimed mark.
   CudaMark(Event start, Event end) : start_(std::move(start)), end_(std::move(end)) {}
 
   Status Wait() override {
     if (!recorded_) return Status::Ok();
-    return FromCuda(cudaEventSynchronize(end_.get()), "wait for copies to the device");
+    for (const Stopwatch watch;;) {
+      const cudaError_t error = cudaEventQuery(end_.get());
+      if (error != cudaErrorNotReady) return FromCuda(error, "wait for copies to the device");
+      static_cast<void>(cudaGetLastError());  // "not ready" is kept as an error, too
+      if (watch.Seconds() < std::chrono::duration<double>(kAskFor).count()) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(kRest);
+      }
+    }
   }
   double BusySeconds() override {
     float milliseconds = 0;
-    if (!std::exchange(recorded_, false)) return 0;
+    if (!std::exchange(recorded_, false) || !start_) return 0;
     if (cudaEventElapsedTime(&milliseconds, start_.get(), end_.get()) != cudaSuccess) {
       static_cast<void>(cudaGetLastError());
       return 0;
@@ -88,6 +107,7 @@ class CudaMark final : public Mark {
     return milliseconds / 1e3;
   }
   Status RecordStart(cudaStream_t stream) {
+    if (!start_) return Status::Ok();
     return FromCuda(cudaEventRecord(start_.get(), stream), "record the start of a copy");
   }
   Status RecordEnd(cudaStream_t stream) {
@@ -107,9 +127,13 @@ class CudaLane final : public Lane {
   explicit CudaLane(Stream stream) : stream_(std::move(stream)) {}
 
   Status Begin(Mark& mark) override { return static_cast<CudaMark&>(mark).RecordStart(stream_.get()); }
-  Status CopyToDevice(const DeviceRange& to, const std::byte* from) override {
-    return FromCuda(cudaMemcpyAsync(Pointer(to), from, to.nbytes, cudaMemcpyHostToDevice, stream_.get()),
-                    StrCat("copy ", to.nbytes, " bytes to the device"));
+  Status CopyToDevice(std::span<const CopyIn> copies) override {
+    if (copies.size() > 1) return CopyBatch(copies);
+    for (const auto& [to, from] : copies) {
+      RETURN_IF_ERROR(FromCuda(cudaMemcpyAsync(Pointer(to), from, to.nbytes, cudaMemcpyHostToDevice, stream_.get()),
+                               StrCat("copy ", to.nbytes, " bytes to the device")));
+    }
+    return Status::Ok();
   }
   Status CopyToHost(std::byte* to, const DeviceRange& from) override {
     return FromCuda(cudaMemcpyAsync(to, Pointer(from), from.nbytes, cudaMemcpyDeviceToHost, stream_.get()),
@@ -119,7 +143,26 @@ class CudaLane final : public Lane {
   Status Drain() override { return FromCuda(cudaStreamSynchronize(stream_.get()), "wait for the copies of a stream"); }
 
  private:
+  // Pieces of 16 KiB: 0.5 us each this way, 2.7 us one by one (H200).
+  Status CopyBatch(std::span<const CopyIn> copies) {
+    to_.clear(), from_.clear(), nbytes_.clear();
+    for (const auto& [to, from] : copies) {
+      to_.push_back(Pointer(to));
+      from_.push_back(from);
+      nbytes_.push_back(to.nbytes);
+    }
+    cudaMemcpyAttributes attributes{};
+    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    size_t first = 0;  // the attributes hold from the first copy on
+    return FromCuda(cudaMemcpyBatchAsync(to_.data(), from_.data(), nbytes_.data(), copies.size(), &attributes, &first,
+                                         1, stream_.get()),
+                    StrCat("copy ", copies.size(), " pieces to the device"));
+  }
+
   Stream stream_;
+  std::vector<void*> to_;  // of the last batch, kept for their memory
+  std::vector<const void*> from_;
+  std::vector<size_t> nbytes_;
 };
 
 class CudaPinned final : public PinnedMemory {
@@ -175,23 +218,35 @@ class CudaGpu final : public Gpu {
     return std::unique_ptr<Lane>(std::make_unique<CudaLane>(std::move(stream)));
   }
 
-  Result<std::unique_ptr<Mark>> NewMark() override {
+  Result<std::unique_ptr<Mark>> NewMark(bool timed) override {
     const ScopedDevice device(ordinal_);
     RETURN_IF_ERROR(device.status());
-    ASSIGN_OR_RETURN(Event start, NewEvent());
-    ASSIGN_OR_RETURN(Event end, NewEvent());
+    Event start;
+    if (timed) {
+      ASSIGN_OR_RETURN(start, NewEvent(cudaEventDefault));
+    }
+    ASSIGN_OR_RETURN(Event end, NewEvent(timed ? cudaEventDefault : cudaEventDisableTiming));
     return std::unique_ptr<Mark>(std::make_unique<CudaMark>(std::move(start), std::move(end)));
   }
 
-  Status CheckRange(const DeviceRange& range) override {
+  Result<DeviceRange> AllocationOf(uint64_t address) override {
+    const ScopedDevice device(ordinal_);
+    RETURN_IF_ERROR(device.status());
     cudaPointerAttributes attributes{};
-    const std::string doing = StrCat("check that ", range.nbytes, " bytes are memory of ", Name());
-    RETURN_IF_ERROR(FromCuda(cudaPointerGetAttributes(&attributes, Pointer(range)), doing));
-    if (attributes.type == cudaMemoryTypeDevice && attributes.device == ordinal_) return Status::Ok();
-    if (attributes.type == cudaMemoryTypeManaged) return Status::Ok();
-    return Status(Code::kLayoutMismatch,
-                  StrCat(doing, ": the driver says memory type ", static_cast<int>(attributes.type), " of device ",
-                         attributes.device, " (2 is device memory)"));
+    const std::string doing = StrCat("find the allocation at address ", address, " on ", Name());
+    RETURN_IF_ERROR(FromCuda(cudaPointerGetAttributes(&attributes, Pointer({.address = address})), doing));
+    const bool ours = attributes.type == cudaMemoryTypeDevice && attributes.device == ordinal_;
+    if (!ours && attributes.type != cudaMemoryTypeManaged) {
+      return Status(Code::kLayoutMismatch,
+                    StrCat(doing, ": the driver says memory type ", static_cast<int>(attributes.type), " of device ",
+                           attributes.device, " (2 is device memory)"));
+    }
+    ASSIGN_OR_RETURN(const AddressRangeFunction range_of, FindAddressRangeFunction());
+    unsigned long long base = 0;
+    size_t nbytes = 0;
+    // The driver's numbers are the runtime's for everything that this call can answer.
+    RETURN_IF_ERROR(FromCuda(static_cast<cudaError_t>(range_of(&base, &nbytes, address)), doing));
+    return DeviceRange{.address = base, .nbytes = nbytes};
   }
 
   Status WaitForStreams(std::span<const uintptr_t> streams) override {
@@ -214,6 +269,18 @@ class CudaGpu final : public Gpu {
   }
 
  private:
+  // cuMemGetAddressRange, which the runtime has no function for. Through the runtime, so that no driver is linked.
+  using AddressRangeFunction = int (*)(unsigned long long* base, size_t* nbytes, unsigned long long address);
+  static Result<AddressRangeFunction> FindAddressRangeFunction() {
+    constexpr unsigned kSince = 3020;  // the version of CUDA whose signature it has
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    RETURN_IF_ERROR(FromCuda(
+        cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, kSince, cudaEnableDefault, &found),
+        "look up cuMemGetAddressRange in the driver"));
+    if (function == nullptr) return Status(Code::kCuda, "look up cuMemGetAddressRange in the driver: it has none");
+    return reinterpret_cast<AddressRangeFunction>(function);
+  }
   Result<Stream> NewStream() {
     const ScopedDevice device(ordinal_);
     RETURN_IF_ERROR(device.status());
@@ -221,10 +288,9 @@ class CudaGpu final : public Gpu {
     RETURN_IF_ERROR(FromCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create a stream"));
     return Stream(stream);
   }
-  static Result<Event> NewEvent() {
+  static Result<Event> NewEvent(unsigned flags) {
     cudaEvent_t event = nullptr;
-    // Blocking waits: a spinning thread would take the core that another reader needs.
-    RETURN_IF_ERROR(FromCuda(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "create an event"));
+    RETURN_IF_ERROR(FromCuda(cudaEventCreateWithFlags(&event, flags), "create an event"));
     return Event(event);
   }
   // Fills what it can and waits for that, also when one range fails; the first failure counts.

@@ -13,7 +13,7 @@ DeviceRange RangeOf(std::string& bytes) { return {reinterpret_cast<uint64_t>(byt
 TEST(HostGpuTest, LateCopiesHappenWhenTheirMarkIsWaitedForAndNotBefore) {
   const std::unique_ptr<Gpu> gpu = OpenHostGpu(CopyTime::kLatest);
   const std::unique_ptr<Lane> lane = *gpu->OpenLane();
-  const std::unique_ptr<Mark> mark = *gpu->NewMark();
+  const std::unique_ptr<Mark> mark = *gpu->NewMark(true);
   std::string source = "first";
   std::string target(5, '-');
   ASSERT_TRUE(lane->Begin(*mark).ok());
@@ -28,7 +28,7 @@ TEST(HostGpuTest, LateCopiesHappenWhenTheirMarkIsWaitedForAndNotBefore) {
 TEST(HostGpuTest, CopiesBothWaysAtOnce) {
   const std::unique_ptr<Gpu> gpu = OpenHostGpu();
   const std::unique_ptr<Lane> lane = *gpu->OpenLane();
-  const std::unique_ptr<Mark> mark = *gpu->NewMark();
+  const std::unique_ptr<Mark> mark = *gpu->NewMark(true);
   std::string source = "bytes";
   std::string target(5, '-');
   ASSERT_TRUE(lane->Begin(*mark).ok());

@@ -1,7 +1,7 @@
 #include "cc/device/host_gpu.h"
 
 #include <cstring>
-#include <deque>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -56,8 +56,8 @@ class HostLane final : public Lane {
     open_ = static_cast<HostMark*>(&mark);
     return Status::Ok();
   }
-  Status CopyToDevice(const DeviceRange& to, const std::byte* from) override {
-    open_->Add({.to = HostPointer(to), .from = from, .nbytes = to.nbytes}, when_);
+  Status CopyToDevice(std::span<const CopyIn> copies) override {
+    for (const auto& [to, from] : copies) open_->Add({.to = HostPointer(to), .from = from, .nbytes = to.nbytes}, when_);
     return Status::Ok();
   }
   Status CopyToHost(std::byte* to, const DeviceRange& from) override {
@@ -108,8 +108,11 @@ class HostGpu final : public Gpu {
     return std::unique_ptr<DeviceMemory>(std::make_unique<HostMemory>(std::move(mapping)));
   }
   Result<std::unique_ptr<Lane>> OpenLane() override { return std::unique_ptr<Lane>(std::make_unique<HostLane>(when_)); }
-  Result<std::unique_ptr<Mark>> NewMark() override { return std::unique_ptr<Mark>(std::make_unique<HostMark>()); }
-  Status CheckRange(const DeviceRange& /*range*/) override { return Status::Ok(); }
+  Result<std::unique_ptr<Mark>> NewMark(bool /*timed*/) override { return std::unique_ptr<Mark>(std::make_unique<HostMark>()); }
+  // The host can't tell one kind of its memory from another.
+  Result<DeviceRange> AllocationOf(uint64_t /*address*/) override {
+    return DeviceRange{.address = 0, .nbytes = std::numeric_limits<uint64_t>::max()};
+  }
   Status WaitForStreams(std::span<const uintptr_t> streams) override {
     if (streams.empty()) return Status::Ok();
     return Status(Code::kRequestInvalid, StrCat("order ", streams.size(),

@@ -1,59 +1,38 @@
 #include "cc/hydrate/hydrate.h"
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <memory>
+#include <utility>
 
 #include "cc/hydrate/plan.h"
-#include "cc/hydrate/readers.h"
-#include "cc/hydrate/route.h"
 #include "cc/hydrate/verifier.h"
 #include "cc/publish/handover.h"
-#include "cc/ring/ring.h"
 #include "cc/sys/clock.h"
+#include "cc/sys/files.h"
 
 namespace coldsnap {
 namespace {
 
 constexpr uint64_t kMaxChunkBytes = kGiB;
 
-Status CheckNumber(std::string_view what, uint64_t value, uint64_t least, uint64_t most) {
+Status CheckNumber(std::string_view what, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return Status::Ok();
   return Status(Code::kRequestInvalid, StrCat(what, " is ", value, ", it must be ", least, " to ", most));
 }
 
 Status CheckOptions(const HydrateOptions& options) {
-  RETURN_IF_ERROR(CheckNumber("chunk_bytes", options.chunk_bytes, kLeafBytes, kMaxChunkBytes));
+  RETURN_IF_ERROR(CheckNumber("chunk_bytes", static_cast<int64_t>(std::min(options.chunk_bytes, 2 * kMaxChunkBytes)),
+                              kLeafBytes, kMaxChunkBytes));
   if (!IsAligned(options.chunk_bytes, kLeafBytes)) {
     return Status(Code::kRequestInvalid,
                   StrCat("chunk_bytes is ", options.chunk_bytes, ", it must be a multiple of ", kLeafBytes));
   }
-  RETURN_IF_ERROR(CheckNumber("queue_depth", static_cast<uint64_t>(options.queue_depth), 1, 64));
-  return CheckNumber("read_threads", static_cast<uint64_t>(options.read_threads), 1, 64);
-}
-
-// Where each extent goes, by index; extents that nobody asked for stay empty.
-Result<std::vector<DeviceRange>> RangesByExtent(const OpenArtifact& artifact, std::span<const ExtentTarget> targets,
-                                                Gpu& gpu) {
-  const std::vector<Extent>& extents = artifact.manifest().extents;
-  std::vector<DeviceRange> ranges(extents.size());
-  for (const auto& [extent, range] : targets) {
-    if (extent >= extents.size()) {
-      return Status(Code::kLayoutMismatch,
-                    StrCat("there is no extent ", extent, ", the artifact has ", extents.size()));
-    }
-    if (range.nbytes != extents[extent].nbytes) {
-      return Status(Code::kLayoutMismatch, StrCat(artifact.ExtentText(extent), " has ", extents[extent].nbytes,
-                                                  " bytes, its destination ", range.nbytes));
-    }
-    if (ranges[extent].nbytes != 0) {
-      return Status(Code::kLayoutMismatch, StrCat(artifact.ExtentText(extent), " has two destinations"));
-    }
-    if (Status status = gpu.CheckRange(range); !status.ok()) {
-      return std::move(status).Prefixed(StrCat(artifact.ExtentText(extent), ": ")).WithStage("device");
-    }
-    ranges[extent] = range;
-  }
-  return ranges;
+  RETURN_IF_ERROR(CheckNumber("queue_depth", options.queue_depth, 1, 64));
+  RETURN_IF_ERROR(CheckNumber("read_threads", options.read_threads, 1, 64));
+  RETURN_IF_ERROR(CheckNumber("hash_threads", options.hash_threads, 1, 64));
+  RETURN_IF_ERROR(CheckNumber("direct_queue_depth", options.direct_queue_depth, 0, options.queue_depth));
+  return CheckNumber("direct_read_threads", options.direct_read_threads, 0, 64);
 }
 
 // A file that was cut since it was opened is refused before the first byte is written anywhere.
@@ -67,51 +46,53 @@ Status CheckBlobSize(const OpenArtifact& artifact) {
       .WithRemedy("copy the artifact again, or capture it again");
 }
 
-Result<std::unique_ptr<Ring>> MakeRing(Gpu& gpu, const ReadPlan& plan, const HydrateOptions& options,
-                                       HydrateReport& report) {
-  const int slots =
-      std::max(1, std::min(options.queue_depth, static_cast<int>(std::min<size_t>(plan.windows.size(), 64))));
-  const uint64_t wanted = static_cast<uint64_t>(slots) * plan.slot_bytes;
-  if (options.pinned_max_bytes != 0 && wanted > options.pinned_max_bytes) {
-    return Status(Code::kRequestInvalid,
-                  StrCat("a ring of ", slots, " slots of ", plan.slot_bytes, " bytes needs ", wanted,
-                         " bytes of pinned memory, the limit is ", options.pinned_max_bytes))
-        .WithStage("ring")
-        .WithRemedy("lower queue_depth or chunk_bytes, or raise COLDSNAP_PINNED_MAX_BYTES");
-  }
-  Result<std::unique_ptr<Ring>> made = Ring::Create(gpu, slots, plan.slot_bytes);
-  if (!made.ok()) return std::move(made).status().WithStage("ring");
-  std::unique_ptr<Ring> ring = *std::move(made);
-  if (!ring->shrunk_because().ok()) {
-    report.reasons.push_back(
-        {"ring_shrunk", StrCat(slots, " slots became ", ring->slots(), ": ", ring->shrunk_because().message())});
-  }
-  // A blob of fewer reads than slots gets a smaller ring; that is no change of the setting, a failed pin is.
-  report.queue_depth = ring->shrunk_because().ok() ? options.queue_depth : ring->slots();
-  report.pinned_bytes = ring->pinned_bytes();
-  return ring;
+// Threads beyond slots or windows would only wait. Those that send are cores: they hash.
+Hands HandsFor(const HydrateOptions& options, size_t buffered_windows, size_t direct_windows, int slots) {
+  const auto useful = [slots](int wanted, size_t windows) {
+    return static_cast<int>(std::min<size_t>(static_cast<size_t>(std::min(wanted, slots)), windows));
+  };
+  const int direct = options.direct_read_threads != 0 ? options.direct_read_threads : options.read_threads;
+  return {.read_and_send = useful(options.read_threads, buffered_windows),
+          .send = useful(options.hash_threads, direct_windows),
+          .read = useful(direct, direct_windows)};
 }
+
+HydrateReport::Part PartOf(const ReadPlan& plan, const Share& share) {
+  HydrateReport::Part part;
+  std::optional<uint32_t> last;  // windows and their segments stand in the extents' order
+  for (const uint32_t index : share.windows) {
+    for (const Segment& segment : SegmentsOf(plan, plan.windows[index])) {
+      part.nbytes += segment.nbytes;
+      if (segment.extent != last) ++part.extents;
+      last = segment.extent;
+    }
+  }
+  return part;
+}
+
+}  // namespace
 
 class Restore {
  public:
-  Restore(const OpenArtifact& artifact, Gpu& gpu, const HydrateOptions& options)
-      : artifact_(artifact), gpu_(gpu), options_(options) {}
+  Restore(const OpenArtifact& artifact, Hydrator& with, const HydrateOptions& options)
+      : artifact_(artifact), with_(with), gpu_(with.gpu_), options_(options) {}
 
   Result<HydrateReport> Run(std::span<const ExtentTarget> targets) {
     RETURN_IF_ERROR(CheckOptions(options_));
     ASSIGN_OR_RETURN(ranges_, RangesByExtent(artifact_, targets, gpu_));
     RETURN_IF_ERROR(CheckBlobSize(artifact_));
-    const Result<ChosenRoute> chosen = ChooseRoute(artifact_, options_.backend);
-    if (!chosen.ok()) return chosen.status().WithStage("file");
-    const ChosenRoute& route = *chosen;
-    plan_ =
-        PlanReads(artifact_.manifest().extents, WantedExtents(), options_.chunk_bytes, route.reader.alignment_bytes());
-    Describe(route);
+    Result<Routes> opened = Routes::Open(artifact_, options_.backend);
+    if (!opened.ok()) return std::move(opened).status().WithStage("file");
+    Routes routes = *std::move(opened);
+    plan_ = PlanReads(artifact_.manifest().extents, WantedExtents(), options_.chunk_bytes, routes.alignment_bytes());
+    dealt_ = routes.Deal(plan_);
+    report_.residency_before = routes.residency();
+    Describe();
     report_.stages_s.open = lap_.Lap();
 
     ASSIGN_OR_RETURN(Handover handover,
                      Handover::Claim(gpu_.Name(), ranges_, [this](auto ranges) { return gpu_.Poison(ranges); }));
-    ASSIGN_OR_RETURN(const std::unique_ptr<Ring> ring, MakeRing(gpu_, plan_, options_, report_));
+    ASSIGN_OR_RETURN(const Hands hands, MakeReady());
     report_.stages_s.ring = lap_.Lap();
     RETURN_IF_ERROR(gpu_.WaitForStreams(options_.streams).WithStage("device"));
 
@@ -119,7 +100,7 @@ class Restore {
     // destinations that look untouched.
     handover.Begin();
     Verifier verifier(artifact_, plan_, options_.verify);
-    Status status = MoveEverything(route.reader, *ring, verifier);
+    Status status = MoveEverything(hands, verifier);
     if (status.ok()) status = verifier.Finish();
     if (!status.ok()) return std::move(handover).Abandon(std::move(status));
     std::move(handover).Publish();
@@ -136,31 +117,55 @@ class Restore {
     return wanted;
   }
 
-  void Describe(const ChosenRoute& route) {
-    report_.route = route.reader.route();
-    report_.reasons = route.reasons;
-    report_.residency_before = route.residency;
+  void Describe() {
+    report_.parts = {PartOf(plan_, dealt_.buffered), PartOf(plan_, dealt_.direct)};
+    report_.reasons = std::move(dealt_.reasons);
     report_.read_bytes = plan_.read_bytes;
     report_.chunk_bytes = options_.chunk_bytes;
-    report_.read_threads = options_.read_threads;
     for (const DeviceRange& range : ranges_) {
       report_.payload_bytes += range.nbytes;
       report_.extents += range.nbytes != 0 ? 1 : 0;
     }
   }
 
+  Result<Hands> MakeReady() {
+    // A blob of fewer reads than slots gets a smaller ring, unless a larger one is there; that is no change of the
+    // setting, a failed pin is.
+    const auto windows = static_cast<int>(std::min<size_t>(plan_.windows.size(), 64));
+    const bool all_direct = dealt_.buffered.windows.empty() && options_.direct_queue_depth != 0;
+    const int slots = std::max(1, std::min(all_direct ? options_.direct_queue_depth : options_.queue_depth, windows));
+    RETURN_IF_ERROR(with_.MakeRing(slots, plan_.slot_bytes, options_.pinned_max_bytes).WithStage("ring"));
+    const Ring& ring = *with_.ring_;
+    if (!ring.shrunk_because().ok()) {
+      report_.reasons.push_back({"ring_shrunk", StrCat(with_.asked_slots_, " slots became ", ring.slots(), ": ",
+                                                       ring.shrunk_because().message())});
+    }
+    report_.queue_depth = ring.shrunk_because().ok() ? options_.queue_depth : ring.slots();
+    report_.pinned_bytes = ring.pinned_bytes();
+    const int in_use = std::min(slots, ring.slots());
+    with_.ring_->Use(in_use);
+    const Hands hands = HandsFor(options_, dealt_.buffered.windows.size(), dealt_.direct.windows.size(), in_use);
+    RETURN_IF_ERROR(with_.MakeHands(hands));
+    return hands;
+  }
+
   // Returns with nothing in flight any more, whatever happened.
-  Status MoveEverything(const BlobReader& reader, Ring& ring, Verifier& verifier) {
-    Readers readers(reader, plan_, ranges_, ring, gpu_, verifier);
-    Status status = readers.Run(options_.read_threads, [this](uint64_t done) {
+  Status MoveEverything(const Hands& hands, Verifier& verifier) {
+    // Where the rest comes from the drive, reading ahead would read it twice.
+    const bool jumps = hands.read_and_send != 0 && hands.read != 0;
+    if (jumps) ExpectJumps(artifact_.blob_fd(), true);
+    Ring& ring = *with_.ring_;
+    Readers readers(plan_, dealt_.buffered, dealt_.direct, ranges_, ring, with_.lanes_, verifier);
+    Status status = readers.Run(with_.crew_, hands, [this](uint64_t done) {
       return options_.tick ? options_.tick(done, report_.payload_bytes) : Status::Ok();
     });
+    if (jumps) ExpectJumps(artifact_.blob_fd(), false);
     report_.stages_s.read = readers.read_s();
     report_.stages_s.digest = readers.digest_s();
     const Stopwatch drain;
     if (Status drained = ring.Drain(); !drained.ok() && status.ok()) status = std::move(drained).WithStage("device");
     report_.stages_s.drain = drain.Seconds();
-    report_.stages_s.copy = ring.copy_busy_s();
+    report_.stages_s.copy = ring.TakeCopySeconds();
     lap_.Lap();
     return status;
   }
@@ -173,22 +178,90 @@ class Restore {
   }
 
   const OpenArtifact& artifact_;
+  Hydrator& with_;
   Gpu& gpu_;
   const HydrateOptions& options_;
   Stopwatch wall_;
   Stopwatch lap_;
   std::vector<DeviceRange> ranges_;  // by extent
   ReadPlan plan_;
+  Routes::Dealt dealt_;
   HydrateReport report_;
 };
 
-}  // namespace
+Hydrator::~Hydrator() {
+  if (::getpid() == crew_.pid()) return;
+  // The parent goes on using the device, and none of its objects can be given back from here.
+  static_cast<void>(ring_.release());
+  for (std::unique_ptr<SharedLane>& lane : lanes_) static_cast<void>(lane.release());
+}
+
+Status Hydrator::CheckFree() {
+  if (::getpid() != crew_.pid()) {
+    return Status(Code::kPolicyRefused, StrCat("process ", ::getpid(), " was forked from process ", crew_.pid(),
+                                               ", which made this hydrator, and has none of its threads"))
+        .WithStage("ring")
+        .WithRemedy("make a hydrator in the child, before CUDA is used in the parent");
+  }
+  if (!busy_.exchange(true)) return Status::Ok();
+  return Status(Code::kPolicyRefused, "this hydrator is in use by another thread")
+      .WithStage("ring")
+      .WithRemedy("wait for it, or make another one");
+}
+
+Status Hydrator::MakeRing(int slots, uint64_t slot_bytes, uint64_t pinned_max_bytes) {
+  const uint64_t wanted = static_cast<uint64_t>(slots) * slot_bytes;
+  if (pinned_max_bytes != 0 && wanted > pinned_max_bytes) {
+    return Status(Code::kRequestInvalid,
+                  StrCat("a ring of ", slots, " slots of ", slot_bytes, " bytes needs ", wanted,
+                         " bytes of pinned memory, the limit is ", pinned_max_bytes))
+        .WithRemedy("lower queue_depth or chunk_bytes, or raise COLDSNAP_PINNED_MAX_BYTES");
+  }
+  if (ring_ != nullptr && ring_->slot_bytes() == slot_bytes && slots <= asked_slots_) return Status::Ok();
+  ring_.reset();  // first: both might be more than the machine has
+  ASSIGN_OR_RETURN(ring_, Ring::Create(gpu_, slots, slot_bytes));
+  asked_slots_ = slots;
+  return Status::Ok();
+}
+
+Status Hydrator::MakeHands(const Hands& hands) {
+  while (static_cast<int>(lanes_.size()) < hands.lanes()) {
+    Result<std::unique_ptr<Lane>> lane = gpu_.OpenLane();
+    if (!lane.ok()) return std::move(lane).status().WithStage("device");
+    lanes_.push_back(std::make_unique<SharedLane>());
+    lanes_.back()->lane = *std::move(lane);
+  }
+  return crew_.Grow(hands.all());
+}
+
+Result<double> Hydrator::Prepare(const HydrateOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  RETURN_IF_ERROR(CheckFree());
+  const Stopwatch watch;
+  Status status = MakeRing(options.queue_depth, SlotBytes(options.chunk_bytes), options.pinned_max_bytes);
+  const bool buffered = options.backend != Backend::kDirect;
+  const bool direct = options.backend != Backend::kBuffered;
+  if (status.ok()) status = MakeHands(HandsFor(options, buffered ? 64 : 0, direct ? 64 : 0, ring_->slots()));
+  busy_ = false;
+  if (!status.ok()) return std::move(status).Prefixed("prepare restores: ").WithStage("ring");
+  return watch.Seconds();
+}
+
+Result<HydrateReport> Hydrator::Hydrate(const OpenArtifact& artifact, std::span<const ExtentTarget> targets,
+                                        const HydrateOptions& options) {
+  const auto failed = [&](Status status) {
+    return std::move(status).Prefixed(StrCat("hydrate ", targets.size(), " extents of ", artifact.path(), ": "));
+  };
+  if (Status status = CheckFree(); !status.ok()) return failed(std::move(status));
+  Result<HydrateReport> report = Restore(artifact, *this, options).Run(targets);
+  busy_ = false;
+  if (report.ok()) return report;
+  return failed(std::move(report).status());
+}
 
 Result<HydrateReport> Hydrate(const OpenArtifact& artifact, std::span<const ExtentTarget> targets, Gpu& gpu,
                               const HydrateOptions& options) {
-  Result<HydrateReport> report = Restore(artifact, gpu, options).Run(targets);
-  if (report.ok()) return report;
-  return std::move(report).status().Prefixed(StrCat("hydrate ", targets.size(), " extents of ", artifact.path(), ": "));
+  return Hydrator(gpu).Hydrate(artifact, targets, options);
 }
 
 }  // namespace coldsnap

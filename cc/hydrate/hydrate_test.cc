@@ -3,13 +3,19 @@
 #include "cc/hydrate/hydrate.h"
 
 #include <gmock/gmock.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "cc/sys/files.h"
 #include "cc/testing/interposed_gpu.h"
 #include "cc/testing/pattern.h"
 #include "cc/testing/test_artifact.h"
@@ -56,7 +62,9 @@ TEST_P(HydrateTest, RestoresSizesAroundEveryEdge) {
   EXPECT_EQ(report->payload_bytes, artifact.payload_bytes());
   EXPECT_GE(report->read_bytes, report->payload_bytes);
   EXPECT_EQ(report->extents, 16U);
-  EXPECT_EQ(report->route == Route::kDirect, Options().backend == Backend::kDirect);
+  const Route route = Options().backend == Backend::kDirect ? Route::kDirect : Route::kBuffered;
+  EXPECT_EQ(report->By(route).nbytes, report->payload_bytes);
+  EXPECT_EQ(report->By(route).extents, 16U);
 }
 
 TEST_P(HydrateTest, RestoresABlobManyTimesTheRing) {
@@ -276,6 +284,149 @@ TEST(HydrateNothingTest, AnArtifactOfEmptyTensorsIsRestoredByDoingNothing) {
   EXPECT_EQ(report->payload_bytes, 0U);
 }
 
+class HydratorTest : public testing::Test {
+ protected:
+  HydratorTest() : destinations_(files_.Allocate(artifact_, device_)) {}
+  Result<HydrateReport> Restore(Hydrator& hydrator, const HydrateOptions& options) {
+    EXPECT_TRUE(device_.gpu().Poison(Ranges()).ok());
+    return hydrator.Hydrate(artifact_, TargetsOf(destinations_), options);
+  }
+  std::vector<DeviceRange> Ranges() const {
+    std::vector<DeviceRange> ranges;
+    for (const auto& each : destinations_) ranges.push_back(each.target.range);
+    return ranges;
+  }
+  void ExpectRestored() {
+    for (const auto& each : destinations_) EXPECT_EQ(device_.Differences(each.target.range, each.seed), 0U);
+  }
+  TestDevice device_;
+  TestArtifact files_{{9 * kLeafBytes + 5, 100, 700, 3 * kLeafBytes}};
+  OpenArtifact artifact_ = files_.Open();
+  std::vector<TestArtifact::Destination> destinations_;
+};
+
+// A Gpu that counts what a restore makes on it.
+class CountingGpu final : public InterposedGpu {
+ public:
+  explicit CountingGpu(Gpu& inner) : InterposedGpu(inner, [](int) { return Status::Ok(); }) {}
+  Result<std::unique_ptr<PinnedMemory>> Pin(uint64_t nbytes) override {
+    ++pins;
+    return InterposedGpu::Pin(nbytes);
+  }
+  Result<std::unique_ptr<Lane>> OpenLane() override {
+    ++lanes;
+    return InterposedGpu::OpenLane();
+  }
+  int pins = 0;
+  int lanes = 0;
+};
+
+TEST_F(HydratorTest, LaterRestoresMakeNothing) {
+  CountingGpu gpu(device_.gpu());
+  Hydrator hydrator(gpu);
+  const HydrateOptions options{.chunk_bytes = kLeafBytes, .queue_depth = 6, .read_threads = 3};
+  ASSERT_TRUE(hydrator.Prepare(options).ok());
+  EXPECT_EQ(gpu.pins, 1);
+  const int lanes = gpu.lanes;
+  EXPECT_GT(lanes, 0);
+  for (const Backend backend : {Backend::kBuffered, Backend::kDirect, Backend::kAuto}) {
+    for (const int depth : {6, 1, 4}) {
+      HydrateOptions each = options;
+      each.backend = backend;
+      each.queue_depth = depth;
+      const Result<HydrateReport> report = Restore(hydrator, each);
+      ASSERT_TRUE(report.ok()) << report.status().message();
+      ExpectRestored();
+    }
+  }
+  EXPECT_EQ(gpu.pins, 1);
+  EXPECT_EQ(gpu.lanes, lanes);
+  HydrateOptions larger = options;
+  larger.chunk_bytes = 8 * kLeafBytes;
+  ASSERT_TRUE(Restore(hydrator, larger).ok());
+  ExpectRestored();
+  EXPECT_EQ(gpu.pins, 2);
+}
+
+TEST_F(HydratorTest, GoesOnAfterAFailure) {
+  int fail_at = 2;
+  InterposedGpu gpu(device_.gpu(), [&](int) {
+    return fail_at-- == 0 ? Status(Code::kCuda, "copy: injected") : Status::Ok();
+  });
+  Hydrator hydrator(gpu);
+  const HydrateOptions options{.chunk_bytes = kLeafBytes, .queue_depth = 3, .read_threads = 1};
+  EXPECT_EQ(Restore(hydrator, options).status().code(), Code::kCuda);
+  for (const DeviceRange& range : Ranges()) EXPECT_TRUE(device_.AllBytesAre(range, kPoison));
+  ASSERT_TRUE(Restore(hydrator, options).ok());
+  ExpectRestored();
+}
+
+TEST_F(HydratorTest, ASecondThreadIsRefused) {
+  std::optional<Status> second;
+  Hydrator* mine = nullptr;
+  InterposedGpu gpu(device_.gpu(), [&](int copy) {
+    if (copy == 0) second = mine->Hydrate(artifact_, {}, {}).status();
+    return Status::Ok();
+  });
+  Hydrator hydrator(gpu);
+  mine = &hydrator;
+  ASSERT_TRUE(Restore(hydrator, {.read_threads = 1}).ok());
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->code(), Code::kPolicyRefused);
+  EXPECT_THAT(second->message(), HasSubstr("in use by another thread"));
+}
+
+TEST_F(HydratorTest, AForkedChildIsRefusedAndCanEnd) {
+  auto hydrator = std::make_unique<Hydrator>(device_.gpu());
+  ASSERT_TRUE(Restore(*hydrator, {}).ok());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Status status = hydrator->Hydrate(artifact_, {}, {}).status();
+    hydrator.reset();
+    const bool said = status.message().find("was forked from process") != std::string::npos;
+    ::_exit(status.code() == Code::kPolicyRefused && said ? 7 : 8);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
+TEST_F(HydratorTest, WithoutDigestsADifferenceIsNotSeen) {
+  files_.FlipBit(artifact_.manifest().extents[0].file_offset);
+  Hydrator hydrator(device_.gpu());
+  EXPECT_EQ(Restore(hydrator, {.verify = Verify::kCrc32}).status().code(), Code::kDataLoss);
+  ASSERT_TRUE(Restore(hydrator, {.verify = Verify::kNone}).ok());
+  uint64_t differences = 0;
+  for (const auto& each : destinations_) differences += device_.Differences(each.target.range, each.seed);
+  EXPECT_EQ(differences, 1U);  // so every other byte came
+}
+
+TEST(HydrateMixedTest, AHalfCachedBlobIsReadBothWays) {
+  TestDevice device;
+  const TestArtifact files({8 * kMiB, 8 * kMiB + 3, 700});
+  const OpenArtifact artifact = files.Open();
+  const auto destinations = files.Allocate(artifact, device);
+  ASSERT_EQ(::fsync(artifact.blob_fd()), 0);
+  ASSERT_EQ(::posix_fadvise(artifact.blob_fd(), 6 * kMiB, 4 * kMiB, POSIX_FADV_DONTNEED), 0);
+  const uint64_t cold = 4 * kMiB - *ResidentBytes(artifact.blob_fd(), 6 * kMiB, 4 * kMiB, "blob");
+  if (cold != 4 * kMiB) GTEST_SKIP() << "the file system keeps its files in memory";
+  const Result<HydrateReport> report =
+      Hydrate(artifact, TargetsOf(destinations), device.gpu(), {.chunk_bytes = 256 * kKiB, .queue_depth = 4});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  for (const auto& each : destinations) EXPECT_EQ(device.Differences(each.target.range, each.seed), 0U);
+  ASSERT_EQ(report->reasons.size(), 1U);
+  EXPECT_EQ(report->reasons[0].code, "mixed");
+  const HydrateReport::Part& direct = report->By(Route::kDirect);
+  EXPECT_GE(direct.nbytes, 3 * kMiB);
+  EXPECT_LE(direct.nbytes, 5 * kMiB);
+  EXPECT_EQ(direct.nbytes + report->By(Route::kBuffered).nbytes, artifact.payload_bytes());
+  EXPECT_EQ(direct.extents, 2U);
+  EXPECT_EQ(report->By(Route::kBuffered).extents, 3U);
+  // What was not cached was read past the cache, but for the windows at both ends, of which half was.
+  EXPECT_LE(*ResidentBytes(artifact.blob_fd(), 6 * kMiB, 4 * kMiB, "blob"), 256 * kKiB);
+}
+
 TEST(HydrateAutoTest, SaysWhyItChose) {
   TestDevice device;
   const TestArtifact files({4 * kMiB});
@@ -284,7 +435,7 @@ TEST(HydrateAutoTest, SaysWhyItChose) {
   const Result<HydrateReport> report =
       Hydrate(artifact, TargetsOf(destinations), device.gpu(), {.backend = Backend::kAuto});
   ASSERT_TRUE(report.ok()) << report.status().message();
-  EXPECT_EQ(report->route, Route::kBuffered);  // it was written just now
+  EXPECT_EQ(report->By(Route::kBuffered).nbytes, 4 * kMiB);  // it was written just now
   ASSERT_EQ(report->reasons.size(), 1U);
   EXPECT_EQ(report->reasons[0].code, "resident");
   EXPECT_GE(report->residency_before.value_or(0), 0.99);

@@ -12,8 +12,7 @@ class Planner {
  public:
   Planner(uint64_t chunk_bytes, uint64_t alignment_bytes)
       : chunk_bytes_(chunk_bytes), alignment_bytes_(alignment_bytes) {
-    // Three leaves at least: a small extent anywhere, after both its ends have been moved to an alignment of up to one.
-    plan_.slot_bytes = std::max(chunk_bytes, 3 * kLeafBytes);
+    plan_.slot_bytes = SlotBytes(chunk_bytes);
   }
 
   void Add(uint32_t index, const Extent& extent) {

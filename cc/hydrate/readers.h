@@ -1,23 +1,25 @@
-// The threads of a restore: windows are read into slots, verified, and sent to the device.
+// The work of a restore's threads: windows are read into slots, verified, and sent to the device.
 //
 // From the page cache one thread does all three, block by block, so that bytes are hashed while they are in its core's
 // cache; then it goes on with the next slot while the copy travels. From the drive some threads only read, which keeps
-// as many requests on their way as were asked for however slow the digests are, and others verify and send.
+// as many requests on their way as were asked for however slow the digests are, and others verify and send. A blob that
+// is half in the page cache is read both ways at once.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "cc/base/status.h"
 #include "cc/base/types.h"
 #include "cc/device/gpu.h"
 #include "cc/file/blob_reader.h"
+#include "cc/hydrate/crew.h"
 #include "cc/hydrate/filled_queue.h"
 #include "cc/hydrate/plan.h"
 #include "cc/hydrate/verifier.h"
@@ -25,60 +27,86 @@
 
 namespace coldsnap {
 
+// A lane of one thread, which others borrow for small pieces.
+struct SharedLane {
+  std::mutex mutex;
+  std::unique_ptr<Lane> lane;
+};
+
+// The windows of a plan that one reader reads, by index.
+struct Share {
+  const BlobReader* reader = nullptr;  // none only where there are no windows
+  std::vector<uint32_t> windows;
+};
+
+// How many threads do what; none reads what nobody has.
+struct Hands {
+  int read_and_send = 0;  // from the page cache
+  int send = 0;           // what was read from the drive; the lanes are these threads'
+  int read = 0;           // from the drive
+
+  int lanes() const { return read_and_send + send; }
+  int all() const { return lanes() + read; }
+};
+
 class Readers {
  public:
-  // All of them must outlive the readers. `ranges` are the destinations by extent.
-  Readers(const BlobReader& reader, const ReadPlan& plan, std::span<const DeviceRange> ranges, Ring& ring, Gpu& gpu,
-          Verifier& verifier)
-      : reader_(reader), plan_(plan), ranges_(ranges), ring_(ring), gpu_(gpu), verifier_(verifier) {}
+  // All of them must outlive the readers. `ranges` are the destinations by extent; `lanes` as many as `hands` has.
+  Readers(const ReadPlan& plan, const Share& buffered, const Share& direct, std::span<const DeviceRange> ranges,
+          Ring& ring, std::span<const std::unique_ptr<SharedLane>> lanes, Verifier& verifier)
+      : plan_(plan),
+        buffered_(buffered),
+        direct_(direct),
+        ranges_(ranges),
+        ring_(ring),
+        lanes_(lanes),
+        verifier_(verifier) {}
 
-  // Moves every window, reading on at most `read_threads` threads, and returns when all threads have ended: the first
-  // failure of any of them, or of `tick`, which the calling thread runs about every 50 ms with the bytes verified so
-  // far, and once at the end.
-  Status Run(int read_threads, const std::function<Status(uint64_t done_bytes)>& tick);
+  // Moves every window and returns when all threads have ended: the first failure of any of them, or of `tick`, which
+  // the calling thread runs about every 50 ms with the bytes sent so far, and once at the end.
+  Status Run(Crew& crew, const Hands& hands, const std::function<Status(uint64_t done_bytes)>& tick);
 
   // Mean over the threads of the stage.
-  double read_s() const { return read_s_ / readers_; }
-  double digest_s() const { return digest_s_ / verifiers_; }
+  double read_s() const { return read_s_; }
+  double digest_s() const { return digest_s_; }
 
  private:
   struct Times {
     double read = 0;
     double digest = 0;
   };
-  enum class Role : uint8_t { kRead, kVerify, kBoth };
 
-  bool Start(Role role, std::vector<std::thread>& threads);
-  void RunThread(Role role);
-  Status RunRole(Role role, Times& times);
-  Status ReadWindows(Lane* lane, Times& times);
-  Status VerifyWindows(Lane& lane, Times& times);
+  Status RunMember(const Hands& hands, int member, Times& times);
+  Status ReadAndSend(int member, Times& times);
+  Status ReadWindows(Times& times);
+  Status SendWindows(int member, Times& times);
   Status ReadInBlocks(const Window& window, const EmptySlot& slot, Times& times);
   Status VerifyWindow(const Window& window, const EmptySlot& slot);
-  Status Send(const Window& window, EmptySlot slot, Lane& lane);
+  Status Send(const Window& window, EmptySlot slot, int member);
+  SharedLane& LaneFor(int member, size_t copies) const;
+  // The next window of a share, until they run out or something has failed.
+  std::optional<uint32_t> Take(const Share& share, std::atomic<size_t>& next);
   void Fail(Status status);
 
-  const BlobReader& reader_;
   const ReadPlan& plan_;
+  const Share& buffered_;
+  const Share& direct_;
   std::span<const DeviceRange> ranges_;
   Ring& ring_;
-  Gpu& gpu_;
+  std::span<const std::unique_ptr<SharedLane>> lanes_;
   Verifier& verifier_;
 
-  std::atomic<size_t> next_window_ = 0;
+  std::atomic<size_t> next_buffered_ = 0;
+  std::atomic<size_t> next_direct_ = 0;
   std::atomic<uint64_t> done_bytes_ = 0;
   std::atomic<bool> stop_ = false;
+  std::atomic<int> reading_ = 0;  // threads that may still fill slots for others
   FilledQueue filled_;
 
-  std::mutex mutex_;  // guards what follows, while threads run
-  std::condition_variable ended_;
-  int running_ = 0;
-  int reading_ = 0;  // threads that may still fill slots
+  std::mutex mutex_;  // guards what follows
   Status first_failure_;
   double read_s_ = 0;
   double digest_s_ = 0;
-  int readers_ = 1;
-  int verifiers_ = 1;
 };
 
 }  // namespace coldsnap

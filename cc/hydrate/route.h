@@ -1,4 +1,4 @@
-// Which staged route a restore takes, from evidence.
+// By which way each part of a blob is read, from evidence.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,8 @@
 #include "cc/base/status.h"
 #include "cc/file/blob_reader.h"
 #include "cc/hydrate/open_artifact.h"
+#include "cc/hydrate/plan.h"
+#include "cc/hydrate/readers.h"
 
 namespace coldsnap {
 
@@ -21,16 +23,37 @@ struct Reason {
   std::string detail;
 };
 
-struct ChosenRoute {
-  BlobReader reader;
-  std::vector<Reason> reasons;
-  std::optional<double> residency;  // of the blob, 0..1, before the restore; none where the system can't tell
-};
+// The readers that a restore may use. An explicit backend has one of them or is refused; kAuto has both where a part of
+// the blob is in the page cache and the file can be read past it, which a trial read has proved.
+class Routes {
+ public:
+  static Result<Routes> Open(const OpenArtifact& artifact, Backend backend);
 
-// One route for the whole blob. An explicit backend is opened or refused. kAuto takes buffered when at least half of
-// the blob is in the page cache, else direct when a trial read works, else buffered; a residency that can't be read
-// counts as none.
-Result<ChosenRoute> ChooseRoute(const OpenArtifact& artifact, Backend backend);
+  // What every window's place and size must be a multiple of.
+  uint64_t alignment_bytes() const { return direct_ ? direct_->alignment_bytes() : 1; }
+  // Of the whole blob, 0..1, before the restore; none where the system can't tell.
+  std::optional<double> residency() const { return residency_; }
+
+  // Deals the windows out: with both readers, a window of which half is in the page cache is read from there. The
+  // readers are the object's own. May be called once.
+  struct Dealt {
+    Share buffered;
+    Share direct;
+    std::vector<Reason> reasons;
+  };
+  Dealt Deal(const ReadPlan& plan);
+
+ private:
+  explicit Routes(const OpenArtifact& artifact) : artifact_(&artifact) {}
+  Status OpenBoth(const Reason& cold);
+  Status OpenOne(Route route);
+
+  const OpenArtifact* artifact_;
+  std::optional<BlobReader> buffered_;
+  std::optional<BlobReader> direct_;
+  std::optional<double> residency_;
+  std::vector<Reason> reasons_;
+};
 
 Result<double> Residency(const OpenArtifact& artifact);
 

@@ -4,26 +4,32 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 
 namespace coldsnap {
 namespace {
 
-// Ranges of the restores that run in this process, by device, then start: each with its end. They never overlap.
+using Ranges = std::vector<DeviceRange>;
+
+// The restores that run in this process. Few, so a list; each with many ranges, so they are compared in one pass.
+struct Claimed {
+  std::string device;
+  std::shared_ptr<const Ranges> ranges;
+};
 struct Claims {
   std::mutex mutex;
-  std::map<std::string, std::map<uint64_t, uint64_t>> by_device;
+  std::vector<Claimed> running;
 };
 Claims& AllClaims();
 
 // A forked child has none of the threads that restore in its parent, and memory of its own at the same addresses.
-// Holding the mutex over the fork keeps the child from getting it locked, or the maps half changed.
+// Holding the mutex over the fork keeps the child from getting it locked, or the list half changed.
 void BeforeFork() { AllClaims().mutex.lock(); }
 void AfterForkInParent() { AllClaims().mutex.unlock(); }
 void AfterForkInChild() {
-  AllClaims().by_device.clear();
+  AllClaims().running.clear();
   AllClaims().mutex.unlock();
 }
 
@@ -38,17 +44,17 @@ Claims& AllClaims() {
 
 std::string Text(const DeviceRange& range) { return StrCat(range.nbytes, " bytes at address ", range.address); }
 
-// The claimed range that overlaps `range`, if any; the claims are disjoint, so only two can.
-const std::pair<const uint64_t, uint64_t>* Overlapping(const std::map<uint64_t, uint64_t>& claimed,
-                                                       const DeviceRange& range) {
-  auto next = claimed.upper_bound(range.address);
-  if (next != claimed.end() && next->first < range.address + range.nbytes) return &*next;
-  if (next == claimed.begin()) return nullptr;
-  --next;
-  return next->second > range.address ? &*next : nullptr;
+// The first of `mine` that overlaps one of `others`; both are sorted and without overlaps of their own.
+const DeviceRange* FirstOverlap(const Ranges& mine, const Ranges& others) {
+  auto other = others.begin();
+  for (const DeviceRange& range : mine) {
+    while (other != others.end() && other->address + other->nbytes <= range.address) ++other;
+    if (other != others.end() && other->address < range.address + range.nbytes) return &range;
+  }
+  return nullptr;
 }
 
-Status CheckDisjoint(const std::vector<DeviceRange>& sorted) {
+Status CheckDisjoint(const Ranges& sorted) {
   for (size_t i = 1; i < sorted.size(); ++i) {
     if (sorted[i - 1].address + sorted[i - 1].nbytes > sorted[i].address) {
       return Status(Code::kLayoutMismatch, StrCat("claim ", sorted.size(), " destinations: ", Text(sorted[i - 1]),
@@ -67,31 +73,31 @@ Result<Handover> Handover::Claim(const std::string& device, std::vector<DeviceRa
 
   Claims& claims = AllClaims();
   const std::lock_guard lock(claims.mutex);
-  std::map<uint64_t, uint64_t>& claimed = claims.by_device[device];
-  for (const DeviceRange& range : ranges) {
-    if (Overlapping(claimed, range) == nullptr) continue;
-    return Status(Code::kPolicyRefused, StrCat("restore into ", Text(range), " of ", device,
+  for (const Claimed& other : claims.running) {
+    const DeviceRange* const clash = other.device == device ? FirstOverlap(ranges, *other.ranges) : nullptr;
+    if (clash == nullptr) continue;
+    return Status(Code::kPolicyRefused, StrCat("restore into ", Text(*clash), " of ", device,
                                                ": another restore of this process is writing there"))
         .WithStage("publish")
         .WithRemedy("wait until the other restore has ended");
   }
-  for (const DeviceRange& range : ranges) claimed.emplace(range.address, range.address + range.nbytes);
-  return Handover(device, std::move(ranges), std::move(poison));
+  auto shared = std::make_shared<const Ranges>(std::move(ranges));
+  claims.running.push_back({.device = device, .ranges = shared});
+  return Handover(std::move(shared), std::move(poison));
 }
 
-Handover::Handover(std::string device, std::vector<DeviceRange> ranges, Poison poison)
-    : device_(std::move(device)), ranges_(std::move(ranges)), poison_(std::move(poison)) {}
+Handover::Handover(std::shared_ptr<const Ranges> ranges, Poison poison)
+    : ranges_(std::move(ranges)), poison_(std::move(poison)) {}
 
 Handover::Handover(Handover&& other) noexcept
-    : device_(std::move(other.device_)),
-      ranges_(std::move(other.ranges_)),
+    : ranges_(std::move(other.ranges_)),
       poison_(std::move(other.poison_)),
       claimed_(std::exchange(other.claimed_, false)),
       begun_(std::exchange(other.begun_, false)) {}
 
 Handover::~Handover() {
   if (begun_) {
-    if (const Status status = poison_(ranges_); !status.ok())
+    if (const Status status = poison_(*ranges_); !status.ok())
       std::fprintf(stderr, "coldsnap: %s\n", status.message().c_str());
   }
   EndClaim();
@@ -104,7 +110,7 @@ void Handover::Publish() && {
 
 Status Handover::Abandon(Status why) && {
   if (std::exchange(begun_, false)) {
-    if (Status status = poison_(ranges_); !status.ok()) {
+    if (Status status = poison_(*ranges_); !status.ok()) {
       why = std::move(status).Prefixed(StrCat(why.message(), "; then ")).WithStage("publish");
     }
   }
@@ -116,8 +122,7 @@ void Handover::EndClaim() {
   if (!std::exchange(claimed_, false)) return;
   Claims& claims = AllClaims();
   const std::lock_guard lock(claims.mutex);
-  std::map<uint64_t, uint64_t>& claimed = claims.by_device[device_];
-  for (const DeviceRange& range : ranges_) claimed.erase(range.address);
+  std::erase_if(claims.running, [this](const Claimed& claimed) { return claimed.ranges == ranges_; });
 }
 
 }  // namespace coldsnap

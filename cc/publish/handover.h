@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,11 +37,11 @@ class Handover {
   Status Abandon(Status why) &&;
 
  private:
-  Handover(std::string device, std::vector<DeviceRange> ranges, Poison poison);
+  using Ranges = std::vector<DeviceRange>;
+  Handover(std::shared_ptr<const Ranges> ranges, Poison poison);
   void EndClaim();
 
-  std::string device_;
-  std::vector<DeviceRange> ranges_;
+  std::shared_ptr<const Ranges> ranges_;  // sorted; which object it is tells the claim from others
   Poison poison_;
   bool claimed_ = true;
   bool begun_ = false;

@@ -6,11 +6,16 @@
 #include "cc/base/check.h"
 
 namespace coldsnap {
+namespace {
+
+constexpr int kTimedSlots = 8;
+
+}  // namespace
 
 EmptySlot::EmptySlot(EmptySlot&& other) noexcept : ring_(std::exchange(other.ring_, nullptr)), index_(other.index_) {}
 
 EmptySlot::~EmptySlot() {
-  if (ring_ != nullptr) ring_->GiveBack(index_);
+  if (ring_ != nullptr) ring_->GiveBack(index_, false);
 }
 
 std::span<std::byte> EmptySlot::bytes() const {
@@ -19,7 +24,7 @@ std::span<std::byte> EmptySlot::bytes() const {
 
 Mark& EmptySlot::mark() const { return *ring_->marks_[index_]; }
 
-void EmptySlot::Sent() && { std::exchange(ring_, nullptr)->GiveBack(index_); }
+void EmptySlot::Sent() && { std::exchange(ring_, nullptr)->GiveBack(index_, true); }
 
 Result<std::unique_ptr<Ring>> Ring::Create(Gpu& gpu, int slots, uint64_t slot_bytes) {
   COLDSNAP_CHECK(slots >= 1 && slot_bytes % 4096 == 0);
@@ -33,7 +38,7 @@ Result<std::unique_ptr<Ring>> Ring::Create(Gpu& gpu, int slots, uint64_t slot_by
     }
     std::vector<std::unique_ptr<Mark>> marks;
     for (int i = 0; i < slots; ++i) {
-      ASSIGN_OR_RETURN(std::unique_ptr<Mark> mark, gpu.NewMark());
+      ASSIGN_OR_RETURN(std::unique_ptr<Mark> mark, gpu.NewMark(i % kTimedSlots == 0));
       marks.push_back(std::move(mark));
     }
     std::unique_ptr<Ring> ring(new Ring(*std::move(memory), std::move(marks), slot_bytes));
@@ -43,13 +48,22 @@ Result<std::unique_ptr<Ring>> Ring::Create(Gpu& gpu, int slots, uint64_t slot_by
 }
 
 Ring::Ring(std::unique_ptr<PinnedMemory> memory, std::vector<std::unique_ptr<Mark>> marks, uint64_t slot_bytes)
-    : memory_(std::move(memory)), marks_(std::move(marks)), slot_bytes_(slot_bytes) {
-  for (size_t i = 0; i < marks_.size(); ++i) free_.push_back(i);
+    : memory_(std::move(memory)), marks_(std::move(marks)), slot_bytes_(slot_bytes), used_(0), in_flight_(marks_.size(), false) {
+  Use(slots());
 }
 
 Ring::~Ring() {
-  COLDSNAP_CHECK(free_.size() == marks_.size());  // a slot in somebody's hands would outlive its memory
+  COLDSNAP_CHECK(free_.size() == used_);  // a slot in somebody's hands would outlive its memory
   static_cast<void>(Drain());
+}
+
+void Ring::Use(int slots) {
+  COLDSNAP_CHECK(slots >= 1 && slots <= this->slots());
+  const std::lock_guard lock(mutex_);
+  COLDSNAP_CHECK(free_.size() == used_);
+  used_ = static_cast<size_t>(slots);
+  free_.clear();
+  for (size_t i = 0; i < used_; ++i) free_.push_back(i);
 }
 
 Result<EmptySlot> Ring::Acquire() {
@@ -71,7 +85,12 @@ Status Ring::WaitFor(size_t index) {
   RETURN_IF_ERROR(marks_[index]->Wait());
   const double busy_s = marks_[index]->BusySeconds();
   const std::lock_guard lock(mutex_);
-  copy_busy_s_ += busy_s;
+  if (!in_flight_[index]) return Status::Ok();
+  in_flight_[index] = false;
+  ++copies_.all;
+  if (index % kTimedSlots != 0) return Status::Ok();
+  ++copies_.timed;
+  copies_.timed_s += busy_s;
   return Status::Ok();
 }
 
@@ -83,17 +102,20 @@ Status Ring::Drain() {
   return first_error;
 }
 
-void Ring::GiveBack(size_t index) {
+void Ring::GiveBack(size_t index, bool sent) {
   {
     const std::lock_guard lock(mutex_);
     free_.push_back(index);
+    if (sent) in_flight_[index] = true;
   }
   given_back_.notify_one();
 }
 
-double Ring::copy_busy_s() const {
+double Ring::TakeCopySeconds() {
   const std::lock_guard lock(mutex_);
-  return copy_busy_s_;
+  const Copies copies = std::exchange(copies_, {});
+  if (copies.timed == 0) return 0;
+  return copies.timed_s * static_cast<double>(copies.all) / static_cast<double>(copies.timed);
 }
 
 }  // namespace coldsnap

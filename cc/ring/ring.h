@@ -49,22 +49,26 @@ class Ring {
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
+  // From now on gives out only the first `slots`, at least 1 and no more than there are: fewer stay in the processor's
+  // cache. Nobody may hold a slot.
+  void Use(int slots);
   // The slot that was sent first, once its copies have been done. Blocks while every slot is in somebody's hands.
   Result<EmptySlot> Acquire();
   // Waits for every slot that was sent. Nobody may hold a slot.
   Status Drain();
 
-  int slots() const { return static_cast<int>(marks_.size()); }
+  int slots() const { return static_cast<int>(marks_.size()); }  // that there are
   uint64_t slot_bytes() const { return slot_bytes_; }
   uint64_t pinned_bytes() const { return memory_->bytes().size(); }
   const Status& shrunk_because() const { return shrunk_because_; }
-  // The device's time over all copies that have been waited for, in seconds.
-  double copy_busy_s() const;
+  // The device's time over all copies that have been waited for since it was asked last, in seconds. Every eighth slot
+  // is timed and stands for the others.
+  double TakeCopySeconds();
 
  private:
   friend class EmptySlot;
   Ring(std::unique_ptr<PinnedMemory> memory, std::vector<std::unique_ptr<Mark>> marks, uint64_t slot_bytes);
-  void GiveBack(size_t index);
+  void GiveBack(size_t index, bool sent);
   Status WaitFor(size_t index);
 
   std::unique_ptr<PinnedMemory> memory_;
@@ -75,7 +79,13 @@ class Ring {
   mutable std::mutex mutex_;
   std::condition_variable given_back_;
   std::deque<size_t> free_;  // sent or never used, in the order in which they came back
-  double copy_busy_s_ = 0;
+  size_t used_;              // how many are given out at all
+  std::vector<bool> in_flight_;
+  struct Copies {
+    uint64_t all = 0;
+    uint64_t timed = 0;
+    double timed_s = 0;
+  } copies_;
 };
 
 }  // namespace coldsnap

@@ -22,8 +22,8 @@ class PinLimitedGpu final : public Gpu {
   }
   Result<std::unique_ptr<DeviceMemory>> Allocate(uint64_t nbytes) override { return host_->Allocate(nbytes); }
   Result<std::unique_ptr<Lane>> OpenLane() override { return host_->OpenLane(); }
-  Result<std::unique_ptr<Mark>> NewMark() override { return host_->NewMark(); }
-  Status CheckRange(const DeviceRange& range) override { return host_->CheckRange(range); }
+  Result<std::unique_ptr<Mark>> NewMark(bool timed) override { return host_->NewMark(timed); }
+  Result<DeviceRange> AllocationOf(uint64_t address) override { return host_->AllocationOf(address); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override { return host_->WaitForStreams(streams); }
   Status Poison(std::span<const DeviceRange> ranges) override { return host_->Poison(ranges); }
 
@@ -92,6 +92,24 @@ TEST(RingTest, AcquireWakesUpWhenAnotherThreadGivesBack) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(turns, 4000);
+}
+
+TEST(RingTest, GivesOutOnlyThoseInUse) {
+  const std::unique_ptr<Gpu> gpu = OpenHostGpu();
+  const std::unique_ptr<Ring> ring = *Ring::Create(*gpu, 4, 64 * kKiB);
+  const std::byte* const first = (*ring->Acquire()).bytes().data();
+  ring->Use(2);
+  EXPECT_EQ(ring->slots(), 4);
+  for (int round = 0; round < 2; ++round) {
+    EmptySlot a = *ring->Acquire();
+    const EmptySlot b = *ring->Acquire();
+    EXPECT_EQ(a.bytes().data(), first);
+    EXPECT_EQ(b.bytes().data(), first + 64 * kKiB);
+    std::move(a).Sent();
+  }
+  ring->Use(4);
+  const EmptySlot slots[] = {*ring->Acquire(), *ring->Acquire(), *ring->Acquire()};
+  EXPECT_EQ(slots[2].bytes().data(), first + 128 * kKiB);
 }
 
 TEST(RingTest, HalvesUntilThePinSucceedsAndKeepsTheReason) {

@@ -181,6 +181,10 @@ Result<uint64_t> ResidentBytes(int fd, uint64_t file_bytes, std::string_view nam
   return ResidentBytes(fd, 0, file_bytes, name);
 }
 
+void ExpectJumps(int fd, bool jumps) {
+  static_cast<void>(::posix_fadvise(fd, 0, 0, jumps ? POSIX_FADV_RANDOM : POSIX_FADV_NORMAL));
+}
+
 bool IsMemoryBacked(int fd) {
   struct statfs info{};
   if (::fstatfs(fd, &info) != 0) return false;

@@ -56,6 +56,9 @@ Result<uint64_t> ResidentBytes(int fd, uint64_t offset, uint64_t nbytes, std::st
 // The same for a whole file.
 Result<uint64_t> ResidentBytes(int fd, uint64_t file_bytes, std::string_view name);
 
+// Advice: whether reads of this descriptor will jump, so that the kernel need not read ahead.
+void ExpectJumps(int fd, bool jumps);
+
 // True for tmpfs, ramfs and hugetlbfs: every read there comes from memory, a "direct" one too.
 bool IsMemoryBacked(int fd);
 

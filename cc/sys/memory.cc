@@ -1,6 +1,5 @@
 #include "cc/sys/memory.h"
 
-#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -38,13 +37,6 @@ Result<Mapping> MapTouched(uint64_t nbytes) {
   ::madvise(start + before, wanted, MADV_DONTFORK);
   std::memset(start + before, 0, wanted);
   return mapping;
-}
-
-int UsableCpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
 }
 
 }  // namespace coldsnap

@@ -30,7 +30,4 @@ inline std::span<std::byte> BytesOf(const Mapping& mapping) {
   return {static_cast<std::byte*>(mapping.get().address), mapping.get().nbytes};
 }
 
-// Processors that this process may run on (its affinity mask), at least 1.
-int UsableCpus();
-
 }  // namespace coldsnap

@@ -35,6 +35,7 @@ struct FakeEvent {
   FakeStream* stream = nullptr;
   uint64_t behind = 0;
   bool recorded = false;
+  bool asked = false;  // since it was recorded
 };
 
 struct State {
@@ -186,6 +187,18 @@ cudaError_t PointerGetAttributes(cudaPointerAttributes* attributes, const void* 
   }
   return cudaSuccess;
 }
+int GetAddressRange(unsigned long long* base, size_t* nbytes, unsigned long long address) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  for (const auto& [start, size] : state.sizes) {
+    const auto begin = reinterpret_cast<unsigned long long>(start);
+    if (address < begin || address >= begin + size) continue;
+    *base = begin;
+    *nbytes = size;
+    return cudaSuccess;
+  }
+  return cudaErrorInvalidValue;
+}
 cudaError_t Malloc(void** address, size_t nbytes) {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
@@ -281,12 +294,15 @@ cudaError_t EventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
   *event = {.stream = stream, .behind = stream->submitted, .recorded = true};
   return cudaSuccess;
 }
-cudaError_t EventSynchronize(cudaEvent_t handle) {
+// Not ready when it is asked first, and done the second time: whoever asks again is waiting.
+cudaError_t EventQuery(cudaEvent_t handle) {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   auto* const event = reinterpret_cast<FakeEvent*>(handle);
-  if (const cudaError_t error = NoHandle(state, state.events, event, "wait for an event")) return error;
-  if (event->stream != nullptr) RunUntil(*event->stream, event->behind);
+  if (const cudaError_t error = NoHandle(state, state.events, event, "ask an event")) return error;
+  if (event->stream == nullptr || event->stream->done >= event->behind) return cudaSuccess;
+  if (!std::exchange(event->asked, true)) return Fail(cudaErrorNotReady);
+  RunUntil(*event->stream, event->behind);
   return cudaSuccess;
 }
 cudaError_t EventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
@@ -310,6 +326,13 @@ cudaError_t MemcpyAsync(void* to, const void* from, size_t nbytes, cudaStream_t 
     from_device = IsDeviceMemory(TheState(), operation.from, nbytes);
   }
   return Submit(stream, operation, from_device ? operation.from : operation.to);
+}
+cudaError_t MemcpyBatchAsync(void* const* to, const void* const* from, const size_t* nbytes, size_t count,
+                             cudaStream_t stream) {
+  for (size_t i = 0; i < count; ++i) {
+    if (const cudaError_t error = MemcpyAsync(to[i], from[i], nbytes[i], stream)) return error;
+  }
+  return cudaSuccess;
 }
 cudaError_t MemsetAsync(void* to, int value, size_t nbytes, cudaStream_t stream) {
   auto* const start = static_cast<std::byte*>(to);

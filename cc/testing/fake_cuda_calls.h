@@ -18,6 +18,8 @@ cudaError_t MemGetInfo(size_t* free_bytes, size_t* total_bytes);
 cudaError_t GetDevice(int* device);
 cudaError_t SetDevice(int device);
 cudaError_t PointerGetAttributes(cudaPointerAttributes* attributes, const void* address);
+// The allocation that holds the address, as the driver's cuMemGetAddressRange.
+int GetAddressRange(unsigned long long* base, size_t* nbytes, unsigned long long address);
 cudaError_t Malloc(void** address, size_t nbytes);
 cudaError_t Free(void* address);
 cudaError_t HostRegister(void* address, size_t nbytes);
@@ -28,9 +30,11 @@ cudaError_t StreamSynchronize(cudaStream_t handle);
 cudaError_t EventCreate(cudaEvent_t* handle);
 cudaError_t EventDestroy(cudaEvent_t handle);
 cudaError_t EventRecord(cudaEvent_t handle, cudaStream_t stream_handle);
-cudaError_t EventSynchronize(cudaEvent_t handle);
+cudaError_t EventQuery(cudaEvent_t handle);
 cudaError_t EventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 cudaError_t MemcpyAsync(void* to, const void* from, size_t nbytes, cudaStream_t stream);
+cudaError_t MemcpyBatchAsync(void* const* to, const void* const* from, const size_t* nbytes, size_t count,
+                             cudaStream_t stream);
 cudaError_t MemsetAsync(void* to, int value, size_t nbytes, cudaStream_t stream);
 
 }  // namespace coldsnap::fake_cuda

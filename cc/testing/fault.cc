@@ -38,6 +38,8 @@ constexpr std::array<std::string_view, kFaultPoints> kFaultPointNames = {
     "cudaGetDevice",
     "cudaSetDevice",
     "cudaPointerGetAttributes",
+    "cudaGetDriverEntryPointByVersion",
+    "cuMemGetAddressRange",
     "cudaMalloc",
     "cudaFree",
     "cudaHostRegister",
@@ -48,9 +50,10 @@ constexpr std::array<std::string_view, kFaultPoints> kFaultPointNames = {
     "cudaEventCreateWithFlags",
     "cudaEventDestroy",
     "cudaEventRecord",
-    "cudaEventSynchronize",
+    "cudaEventQuery",
     "cudaEventElapsedTime",
     "cudaMemcpyAsync",
+    "cudaMemcpyBatchAsync",
     "cudaMemsetAsync",
 };
 

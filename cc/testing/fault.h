@@ -44,6 +44,8 @@ enum class FaultPoint : uint8_t {
   kCudaGetDevice,
   kCudaSetDevice,
   kCudaPointerGetAttributes,
+  kCudaGetDriverEntryPoint,
+  kCuMemGetAddressRange,
   kCudaMalloc,
   kCudaFree,
   kCudaHostRegister,
@@ -54,9 +56,10 @@ enum class FaultPoint : uint8_t {
   kCudaEventCreate,
   kCudaEventDestroy,
   kCudaEventRecord,
-  kCudaEventSynchronize,
+  kCudaEventQuery,
   kCudaEventElapsedTime,
   kCudaMemcpyAsync,
+  kCudaMemcpyBatchAsync,
   kCudaMemsetAsync,
 };
 inline constexpr size_t kFaultPoints = static_cast<size_t>(FaultPoint::kCudaMemsetAsync) + 1;

@@ -26,9 +26,31 @@ cudaError_t CudaOr(FaultPoint point, Fake fake_call, Real real_call) {
   return fake::Fail(static_cast<cudaError_t>(fault->error));
 }
 
+// The core gets this in place of the driver's function, which no linker sees.
+using AddressRangeFunction = int (*)(unsigned long long* base, size_t* nbytes, unsigned long long address);
+AddressRangeFunction real_address_range = nullptr;
+int CountedAddressRange(unsigned long long* base, size_t* nbytes, unsigned long long address) {
+  if (const std::optional<Fault> fault = CountCall(FaultPoint::kCuMemGetAddressRange)) return fault->error;
+  return real_address_range(base, nbytes, address);
+}
+
 }  // namespace
 
 extern "C" {
+
+cudaError_t __real_cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                                    unsigned long long flags, cudaDriverEntryPointQueryResult* found);
+cudaError_t __wrap_cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                                    unsigned long long flags, cudaDriverEntryPointQueryResult* found) {
+  void* real = reinterpret_cast<void*>(&fake::GetAddressRange);
+  const cudaError_t error = CudaOr(
+      FaultPoint::kCudaGetDriverEntryPoint, [] { return cudaSuccess; },
+      [&] { return __real_cudaGetDriverEntryPointByVersion(symbol, &real, version, flags, found); });
+  if (error != cudaSuccess) return error;
+  real_address_range = reinterpret_cast<AddressRangeFunction>(real);
+  *function = reinterpret_cast<void*>(&CountedAddressRange);
+  return cudaSuccess;
+}
 
 // Asking for the last error is no fault point: it can't fail.
 cudaError_t __real_cudaGetLastError();
@@ -71,13 +93,18 @@ COLDSNAP_STAND_IN(kCudaEventCreate, cudaEventCreateWithFlags, (cudaEvent_t * eve
 COLDSNAP_STAND_IN(kCudaEventDestroy, cudaEventDestroy, (cudaEvent_t event), EventDestroy(event), (event))
 COLDSNAP_STAND_IN(kCudaEventRecord, cudaEventRecord, (cudaEvent_t event, cudaStream_t stream),
                   EventRecord(event, stream), (event, stream))
-COLDSNAP_STAND_IN(kCudaEventSynchronize, cudaEventSynchronize, (cudaEvent_t event), EventSynchronize(event), (event))
+COLDSNAP_STAND_IN(kCudaEventQuery, cudaEventQuery, (cudaEvent_t event), EventQuery(event), (event))
 COLDSNAP_STAND_IN(kCudaEventElapsedTime, cudaEventElapsedTime,
                   (float* milliseconds, cudaEvent_t start, cudaEvent_t end), EventElapsedTime(milliseconds, start, end),
                   (milliseconds, start, end))
 COLDSNAP_STAND_IN(kCudaMemcpyAsync, cudaMemcpyAsync,
                   (void* to, const void* from, size_t nbytes, cudaMemcpyKind kind, cudaStream_t stream),
                   MemcpyAsync(to, from, nbytes, stream), (to, from, nbytes, kind, stream))
+COLDSNAP_STAND_IN(kCudaMemcpyBatchAsync, cudaMemcpyBatchAsync,
+                  (void* const* to, const void* const* from, const size_t* nbytes, size_t count,
+                   cudaMemcpyAttributes* attributes, size_t* firsts, size_t kinds, cudaStream_t stream),
+                  MemcpyBatchAsync(to, from, nbytes, count, stream),
+                  (to, from, nbytes, count, attributes, firsts, kinds, stream))
 COLDSNAP_STAND_IN(kCudaMemsetAsync, cudaMemsetAsync, (void* to, int value, size_t nbytes, cudaStream_t stream),
                   MemsetAsync(to, value, nbytes, stream), (to, value, nbytes, stream))
 

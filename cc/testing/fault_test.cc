@@ -137,7 +137,7 @@ class FakeCudaTest : public testing::Test {
   std::unique_ptr<Gpu> gpu_ = *OpenCudaGpu(1);
   std::unique_ptr<PinnedMemory> pinned_ = *gpu_->Pin(100);
   std::unique_ptr<DeviceMemory> memory_ = *gpu_->Allocate(100);
-  std::unique_ptr<Mark> mark_ = *gpu_->NewMark();
+  std::unique_ptr<Mark> mark_ = *gpu_->NewMark(true);
   std::unique_ptr<Lane> lane_ = *gpu_->OpenLane();
   DeviceRange range_{.address = memory_->address(), .nbytes = 100};
   std::byte* bytes_ = reinterpret_cast<std::byte*>(range_.address);  // NOLINT(performance-no-int-to-ptr)
@@ -169,10 +169,12 @@ TEST_F(FakeCudaTest, ReportsMemoryThatGoesUnderACopy) {
 }
 
 TEST_F(FakeCudaTest, KnowsItsOwnMemoryAndKeepsTheCallersDevice) {
-  EXPECT_TRUE(gpu_->CheckRange(range_).ok());
+  const Result<DeviceRange> allocation = gpu_->AllocationOf(range_.address + 99);
+  ASSERT_TRUE(allocation.ok()) << allocation.status().message();
+  EXPECT_EQ(allocation->address, range_.address);
+  EXPECT_EQ(allocation->nbytes, 100U);
   std::byte host{};
-  EXPECT_EQ(gpu_->CheckRange({.address = reinterpret_cast<uint64_t>(&host), .nbytes = 1}).code(),
-            Code::kLayoutMismatch);
+  EXPECT_EQ(gpu_->AllocationOf(reinterpret_cast<uint64_t>(&host)).status().code(), Code::kLayoutMismatch);
   EXPECT_EQ(fake_.CurrentDevice(), 0);
   EXPECT_EQ(fake_.LiveObjects(), 5U);  // registration, allocation, two events, stream
 }

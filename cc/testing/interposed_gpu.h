@@ -12,7 +12,7 @@
 
 namespace coldsnap {
 
-class InterposedGpu final : public Gpu {
+class InterposedGpu : public Gpu {
  public:
   // `before_copy` gets the number of copies so far, from any thread; a failure of it is the copy's.
   InterposedGpu(Gpu& inner, std::function<Status(int)> before_copy)
@@ -27,8 +27,8 @@ class InterposedGpu final : public Gpu {
     ASSIGN_OR_RETURN(std::unique_ptr<DeviceMemory> memory, inner_.Allocate(nbytes));
     return std::unique_ptr<DeviceMemory>(std::make_unique<CountedMemory>(std::move(memory), nbytes, allocated_bytes_));
   }
-  Result<std::unique_ptr<Mark>> NewMark() override { return inner_.NewMark(); }
-  Status CheckRange(const DeviceRange& range) override { return inner_.CheckRange(range); }
+  Result<std::unique_ptr<Mark>> NewMark(bool timed) override { return inner_.NewMark(timed); }
+  Result<DeviceRange> AllocationOf(uint64_t address) override { return inner_.AllocationOf(address); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override { return inner_.WaitForStreams(streams); }
   Status Poison(std::span<const DeviceRange> ranges) override { return inner_.Poison(ranges); }
   Result<std::unique_ptr<Lane>> OpenLane() override {
@@ -57,9 +57,12 @@ class InterposedGpu final : public Gpu {
    public:
     InterposedLane(InterposedGpu& gpu, std::unique_ptr<Lane> inner) : gpu_(gpu), inner_(std::move(inner)) {}
     Status Begin(Mark& mark) override { return inner_->Begin(mark); }
-    Status CopyToDevice(const DeviceRange& to, const std::byte* from) override {
-      RETURN_IF_ERROR(gpu_.before_copy_(gpu_.copies_++));
-      return inner_->CopyToDevice(to, from);
+    Status CopyToDevice(std::span<const CopyIn> copies) override {
+      for (const CopyIn& copy : copies) {
+        RETURN_IF_ERROR(gpu_.before_copy_(gpu_.copies_++));
+        RETURN_IF_ERROR(inner_->CopyToDevice({&copy, 1}));
+      }
+      return Status::Ok();
     }
     Status CopyToHost(std::byte* to, const DeviceRange& from) override { return inner_->CopyToHost(to, from); }
     Status Record(Mark& mark) override { return inner_->Record(mark); }

@@ -34,7 +34,7 @@ DeviceRange TestDevice::Allocate(uint64_t nbytes) {
   const std::unique_ptr<PinnedMemory> pinned = *gpu_->Pin(nbytes);
   std::fill(pinned->bytes().begin(), pinned->bytes().end(), kBefore);
   const std::unique_ptr<Lane> lane = *gpu_->OpenLane();
-  const std::unique_ptr<Mark> mark = *gpu_->NewMark();
+  const std::unique_ptr<Mark> mark = *gpu_->NewMark(true);
   COLDSNAP_CHECK(lane->Begin(*mark).ok() && lane->CopyToDevice(range, pinned->bytes().data()).ok());
   COLDSNAP_CHECK(lane->Record(*mark).ok() && mark->Wait().ok());
   return range;
@@ -45,7 +45,7 @@ std::vector<std::byte> TestDevice::Read(const DeviceRange& range) {
   if (range.nbytes == 0) return bytes;
   const std::unique_ptr<PinnedMemory> pinned = *gpu_->Pin(range.nbytes);
   const std::unique_ptr<Lane> lane = *gpu_->OpenLane();
-  const std::unique_ptr<Mark> mark = *gpu_->NewMark();
+  const std::unique_ptr<Mark> mark = *gpu_->NewMark(true);
   COLDSNAP_CHECK(lane->Begin(*mark).ok() && lane->CopyToHost(pinned->bytes().data(), range).ok());
   COLDSNAP_CHECK(lane->Record(*mark).ok() && mark->Wait().ok());
   std::memcpy(bytes.data(), pinned->bytes().data(), bytes.size());

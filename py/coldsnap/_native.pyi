@@ -107,12 +107,26 @@ def write_artifact(path: str, tensors: Sequence[tuple[str, str, Sequence[int], S
     Rows of `tensors`: (name, dtype, shape, strides in elements, address, storage address, storage bytes, object, role, attrs).
     """
 
-def hydrate(artifact: Artifact, ranges: Sequence[tuple[int, int, int]], device: str, route: str, verify: str, chunk_bytes: int, queue_depth: int, read_threads: int, pinned_max_bytes: int, streams: Sequence[int], tick: object | None) -> dict:
+class Hydrator:
     """
-    Fills ranges (extent, address, nbytes) of `device` from the artifact; `coldsnap.hydrate` is the checked form.
+    Restores into one device, and what they use again: pinned ring, threads, streams. `coldsnap.hydrate` and `coldsnap.Hydrator` are the checked forms.
 
-    `tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what it raises.
+    `settings` has whole numbers: chunk_bytes, queue_depth, read_threads, direct_queue_depth, direct_read_threads, hash_threads, pinned_max_bytes.
     """
+
+    def __init__(self, device: str) -> None: ...
+
+    def prepare(self, route: str, settings: dict) -> float:
+        """
+        Makes ring, threads and streams before the first restore; seconds that it took.
+        """
+
+    def hydrate(self, artifact: Artifact, ranges: Sequence[tuple[int, int, int]], route: str, verify: str, settings: dict, streams: Sequence[int], tick: object | None) -> dict:
+        """
+        Fills ranges (extent, address, nbytes) of the device from the artifact.
+
+        `tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what it raises.
+        """
 
 def residency(path: str) -> tuple[int, int]:
     """(bytes of the file in the page cache, bytes of the file)."""

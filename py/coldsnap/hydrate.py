@@ -176,21 +176,18 @@ class _Restore:
             self.account.routes = [done]
 
     def _run_native(self, ticker: _Ticker) -> None:
-        found = load_native().hydrate(
+        native = load_native()
+        found = native.Hydrator(self.device).hydrate(
             self.artifact.native,
             self.ranges,
-            self.device,
             self._value("backend"),
             self._value("verify"),
-            self._value("chunk_bytes"),
-            self._value("queue_depth"),
-            self._value("read_threads"),
-            self._value("pinned_max_bytes"),
+            settings.native_settings(self.account.settings, native.limits()),
             self.streams,
             ticker,
         )
         account = self.account
-        account.routes = [route for route in found["routes"] if route["extents"]]
+        account.routes = found["routes"]
         account.reasons = [*account.reasons, *found["reasons"]]
         account.residency = found["residency"]
         opening = account.stages_s.get("open", 0.0)

@@ -246,6 +246,13 @@ def fit_ring(
     return full, [*reasons, {"code": "pinned_cap", "detail": detail}]
 
 
+def native_settings(settings: Mapping[str, Setting], limits: Mapping[str, Any]) -> dict[str, int]:
+    """What `coldsnap._native.Hydrator` takes, from complete settings and the limits that they were fitted to."""
+    names = ("chunk_bytes", "queue_depth", "read_threads", "pinned_max_bytes")
+    direct = {"direct_queue_depth": 0, "direct_read_threads": 0}  # as the others
+    return {name: settings[name].value for name in names} | direct | {"hash_threads": default_read_threads(limits)}
+
+
 @dataclass(frozen=True, slots=True)
 class _Cap:
     """The most pinned memory of one rank; ``text`` says which limit decided it, ``remedy`` how to get along."""

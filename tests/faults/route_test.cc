@@ -71,7 +71,7 @@ TEST_F(RouteTest, ARefusedTrialReadIsNoDirectRoute) {
   const Result<HydrateReport> report = Restore(Backend::kAuto);
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_EQ(trial.fired(), 1U);
-  EXPECT_EQ(report->route, Route::kBuffered);
+  EXPECT_EQ(report->By(Route::kDirect).nbytes, 0U);
   EXPECT_EQ(Codes(*report), (std::vector<std::string>{"residency_unknown", "direct_refused_probe"}));
   ExpectRestored();
 }

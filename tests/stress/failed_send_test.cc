@@ -26,8 +26,8 @@ class FailingRecordGpu final : public Gpu {
   std::string Name() const override { return inner_->Name(); }
   Result<std::unique_ptr<PinnedMemory>> Pin(uint64_t nbytes) override { return inner_->Pin(nbytes); }
   Result<std::unique_ptr<DeviceMemory>> Allocate(uint64_t nbytes) override { return inner_->Allocate(nbytes); }
-  Result<std::unique_ptr<Mark>> NewMark() override { return inner_->NewMark(); }
-  Status CheckRange(const DeviceRange& range) override { return inner_->CheckRange(range); }
+  Result<std::unique_ptr<Mark>> NewMark(bool timed) override { return inner_->NewMark(timed); }
+  Result<DeviceRange> AllocationOf(uint64_t address) override { return inner_->AllocationOf(address); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override { return inner_->WaitForStreams(streams); }
   Status Poison(std::span<const DeviceRange> ranges) override { return inner_->Poison(ranges); }
   Result<std::unique_ptr<Lane>> OpenLane() override {
@@ -44,9 +44,9 @@ class FailingRecordGpu final : public Gpu {
    public:
     SlowLane(FailingRecordGpu& gpu, std::unique_ptr<Lane> inner) : gpu_(gpu), inner_(std::move(inner)) {}
     Status Begin(Mark& mark) override { return inner_->Begin(mark); }
-    Status CopyToDevice(const DeviceRange& to, const std::byte* from) override {
-      in_flight_.push_back({.from = from, .submitted = {from, from + to.nbytes}});
-      return inner_->CopyToDevice(to, from);
+    Status CopyToDevice(std::span<const CopyIn> copies) override {
+      for (const auto& [to, from] : copies) in_flight_.push_back({.from = from, .submitted = {from, from + to.nbytes}});
+      return inner_->CopyToDevice(copies);
     }
     Status CopyToHost(std::byte* to, const DeviceRange& from) override { return inner_->CopyToHost(to, from); }
     Status Record(Mark& mark) override {

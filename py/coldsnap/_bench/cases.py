@@ -12,6 +12,7 @@ from coldsnap import _native, errors
 from coldsnap._bench import cache, ceilings
 from coldsnap._bench.arena import DeviceArena, HostArena, Piece
 from coldsnap._bench.ceilings import Ceiling
+from coldsnap.settings import default_read_threads
 
 ROUTES = ("buffered", "direct")
 DIGESTS = ("crc32", "crc32+sha256")
@@ -21,11 +22,12 @@ Tick = Callable[[int, int], bool]
 
 @dataclass(frozen=True)
 class Setting:
-    """How a restore is run: bytes per chunk, slots in flight, reader threads."""
+    """How a restore is run: bytes per chunk, slots in flight, reader threads, and those of them that read the drive."""
 
     chunk_bytes: int
     queue_depth: int
     threads: int
+    direct_threads: int = 0  # 0: as many
 
 
 class Restorer:
@@ -38,6 +40,8 @@ class Restorer:
         self.device = device
         self.pinned_max_bytes = pinned_max_bytes
         self._artifact = _native.open_artifact(str(folder), None)
+        self._hydrator = _native.Hydrator(device)
+        self._hash_threads = default_read_threads(_native.limits())
         # The artifact orders extents its own way; the manifest tells which one holds which name.
         extent_of = {name: extent for name, _, _, _, extent, *_ in self._artifact.tensors()}
         self._ranges = [(extent_of[each.name], arena.address + each.offset, each.nbytes) for each in pieces]
@@ -45,18 +49,17 @@ class Restorer:
 
     def run(self, route: str, digest: str, setting: Setting) -> dict[str, Any]:
         """Restore once, verified; give the native report. Raises what `_native.hydrate` raises."""
-        report: dict[str, Any] = _native.hydrate(
-            self._artifact,
-            self._ranges,
-            self.device,
-            route,
-            digest,
-            setting.chunk_bytes,
-            setting.queue_depth,
-            setting.threads,
-            self.pinned_max_bytes,
-            [],
-            _keep_going,
+        settings = {
+            "chunk_bytes": setting.chunk_bytes,
+            "queue_depth": setting.queue_depth,
+            "read_threads": setting.threads,
+            "direct_queue_depth": 0,
+            "direct_read_threads": setting.direct_threads,
+            "hash_threads": self._hash_threads,
+            "pinned_max_bytes": self.pinned_max_bytes,
+        }
+        report: dict[str, Any] = self._hydrator.hydrate(
+            self._artifact, self._ranges, route, digest, settings, [], _keep_going
         )
         return report
 
@@ -116,7 +119,8 @@ class Case:
         self.ring_s.append(report["stages_s"]["ring"])
         self.samples_s.append(report["wall_s"] - report["stages_s"]["ring"])
         self.residency_before.append(before)
-        self.limits.append(limiting_stage(report, on_host=self.restorer.device == "host"))
+        copying = self.setting.threads if self.restorer.device == "host" else 1
+        self.limits.append(limiting_stage(report, copying))
 
 
 def cases_in(restorer: Restorer, cache_state: str, setting: Setting) -> list[Case]:
@@ -155,15 +159,14 @@ def bound_of(case: Case, found: list[Ceiling]) -> Ceiling | None:
     return memory
 
 
-def limiting_stage(report: dict[str, Any], *, on_host: bool) -> str:
+def limiting_stage(report: dict[str, Any], copying: int) -> str:
     """Name the stage of a native report that took the most time, the making of the ring aside.
 
     Stages overlap. ``read`` and ``digest`` are means over the reader threads; ``copy`` is a sum over all slots, which on
-    the host the same threads do, so there it counts per thread.
+    the host the same threads do: there it counts per each of the ``copying`` threads.
     """
     stages_s: dict[str, float] = {name: each for name, each in report["stages_s"].items() if name != "ring"}
-    if on_host:
-        stages_s["copy"] /= report["read_threads"]
+    stages_s["copy"] /= copying
     return max(stages_s, key=lambda stage: stages_s[stage])
 
 

@@ -1,10 +1,12 @@
-// The restore.
+// Restores.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -31,7 +33,8 @@ Backend BackendOf(const std::string& name) {
 Verify VerifyOf(const std::string& name) {
   if (name == "crc32") return Verify::kCrc32;
   if (name == "crc32+sha256") return Verify::kCrc32Sha256;
-  Throw(Status(Code::kRequestInvalid, StrCat("verify is \"", name, "\", it must be crc32 or crc32+sha256")));
+  if (name == "none") return Verify::kNone;
+  Throw(Status(Code::kRequestInvalid, StrCat("verify is \"", name, "\", it must be crc32, crc32+sha256 or none")));
 }
 
 // Runs `tick` of Python, and pending signal handlers, in the thread that called. What either raises is kept and raised
@@ -62,12 +65,16 @@ class PythonTick {
 nb::object Fraction(const std::optional<double>& value) { return value ? nb::object(nb::float_(*value)) : nb::none(); }
 
 nb::dict DictOf(const HydrateReport& report) {
-  nb::dict route;
-  route["route"] = std::string(RouteName(report.route));
-  route["bytes"] = report.payload_bytes;
-  route["extents"] = report.extents;
   nb::list routes;
-  routes.append(route);
+  for (const Route each : kRoutes) {
+    const HydrateReport::Part& part = report.By(each);
+    if (part.extents == 0) continue;
+    nb::dict route;
+    route["route"] = std::string(RouteName(each));
+    route["bytes"] = part.nbytes;
+    route["extents"] = part.extents;
+    routes.append(route);
+  }
   nb::list reasons;
   for (const Reason& reason : report.reasons) {
     nb::dict entry;
@@ -96,31 +103,54 @@ nb::dict DictOf(const HydrateReport& report) {
   out["residency"] = residency;
   out["chunk_bytes"] = report.chunk_bytes;
   out["queue_depth"] = report.queue_depth;
-  out["read_threads"] = report.read_threads;
   out["pinned_bytes"] = report.pinned_bytes;
   return out;
 }
 
 using RangeRow = std::tuple<uint32_t, uint64_t, uint64_t>;  // extent, address, nbytes
 
-nb::dict Run(const OpenArtifact& artifact, const std::vector<RangeRow>& ranges, const std::string& device,
-             const std::string& route, const std::string& verify, uint64_t chunk_bytes, int queue_depth,
-             int read_threads, uint64_t pinned_max_bytes, const std::vector<uintptr_t>& streams, nb::object tick) {
+// The names and meanings of HydrateOptions.
+HydrateOptions OptionsOf(const nb::dict& settings) {
+  const auto number = [&settings](const char* name) {
+    if (!settings.contains(name)) Throw(Status(Code::kRequestInvalid, StrCat("settings have no ", name)));
+    return nb::cast<int64_t>(settings[name]);
+  };
+  const auto small = [&number](const char* name) { return static_cast<int>(std::clamp<int64_t>(number(name), -1, 1000)); };
+  return {.chunk_bytes = static_cast<uint64_t>(number("chunk_bytes")),
+          .queue_depth = small("queue_depth"),
+          .read_threads = small("read_threads"),
+          .direct_queue_depth = small("direct_queue_depth"),
+          .direct_read_threads = small("direct_read_threads"),
+          .hash_threads = small("hash_threads"),
+          .pinned_max_bytes = static_cast<uint64_t>(number("pinned_max_bytes"))};
+}
+
+// A Hydrator with the device that it needs.
+class DeviceHydrator {
+ public:
+  explicit DeviceHydrator(const std::string& device) : gpu_(ValueOrThrow(OpenGpu(device))), hydrator_(*gpu_) {}
+  Gpu& gpu() { return *gpu_; }
+  Hydrator& hydrator() { return hydrator_; }
+
+ private:
+  std::unique_ptr<Gpu> gpu_;
+  Hydrator hydrator_;
+};
+
+nb::dict Run(DeviceHydrator& self, const OpenArtifact& artifact, const std::vector<RangeRow>& ranges,
+             const std::string& route, const std::string& verify, const nb::dict& settings,
+             const std::vector<uintptr_t>& streams, nb::object tick) {
   std::vector<ExtentTarget> targets;
   for (const auto& [extent, address, nbytes] : ranges) targets.push_back({extent, {address, nbytes}});
   PythonTick python_tick(std::move(tick));
-  const HydrateOptions options{.backend = BackendOf(route),
-                               .verify = VerifyOf(verify),
-                               .chunk_bytes = chunk_bytes,
-                               .queue_depth = queue_depth,
-                               .read_threads = read_threads,
-                               .pinned_max_bytes = pinned_max_bytes,
-                               .streams = streams,
-                               .tick = std::ref(python_tick)};
-  const Result<HydrateReport> report = [&]() -> Result<HydrateReport> {
+  HydrateOptions options = OptionsOf(settings);
+  options.backend = BackendOf(route);
+  options.verify = VerifyOf(verify);
+  options.streams = streams;
+  options.tick = std::ref(python_tick);
+  const Result<HydrateReport> report = [&] {
     const nb::gil_scoped_release release;
-    ASSIGN_OR_RETURN(const std::unique_ptr<Gpu> gpu, OpenGpu(device));
-    return Hydrate(artifact, targets, *gpu, options);
+    return self.hydrator().Hydrate(artifact, targets, options);
   }();
   // Losing the device outranks whatever cancelled the restore: the process must learn of it.
   if (report.status().code() == Code::kCancelled) python_tick.RethrowIfRaised();
@@ -128,15 +158,29 @@ nb::dict Run(const OpenArtifact& artifact, const std::vector<RangeRow>& ranges, 
   return DictOf(*report);
 }
 
+double Prepare(DeviceHydrator& self, const std::string& route, const nb::dict& settings) {
+  HydrateOptions options = OptionsOf(settings);
+  options.backend = BackendOf(route);
+  const nb::gil_scoped_release release;
+  return ValueOrThrow(self.hydrator().Prepare(options));
+}
+
 }  // namespace
 
 void BindHydrate(nb::module_& m) {
-  m.def("hydrate", &Run, "artifact"_a, "ranges"_a, "device"_a, "route"_a, "verify"_a, "chunk_bytes"_a, "queue_depth"_a,
-        "read_threads"_a, "pinned_max_bytes"_a, "streams"_a, "tick"_a.none(),
-        "Fills ranges (extent, address, nbytes) of `device` from the artifact; `coldsnap.hydrate` is the checked "
-        "form.\n\n"
-        "`tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what it "
-        "raises.");
+  nb::class_<DeviceHydrator>(m, "Hydrator",
+                             "Restores into one device, and what they use again: pinned ring, threads, streams. "
+                             "`coldsnap.hydrate` and `coldsnap.Hydrator` are the checked forms.\n\n"
+                             "`settings` has whole numbers: chunk_bytes, queue_depth, read_threads, "
+                             "direct_queue_depth, direct_read_threads, hash_threads, pinned_max_bytes.")
+      .def(nb::init<const std::string&>(), "device"_a)
+      .def("prepare", &Prepare, "route"_a, "settings"_a,
+           "Makes ring, threads and streams before the first restore; seconds that it took.")
+      .def("hydrate", &Run, "artifact"_a, "ranges"_a, "route"_a, "verify"_a, "settings"_a, "streams"_a,
+           "tick"_a.none(),
+           "Fills ranges (extent, address, nbytes) of the device from the artifact.\n\n"
+           "`tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what "
+           "it raises.");
 }
 
 }  // namespace coldsnap

@@ -1,0 +1,53 @@
+// Threads that wait for work, so that only the first of many restores starts any.
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "cc/base/status.h"
+
+namespace coldsnap {
+
+// Of the process that made it: a forked child has none of the threads, and all that it may do is to destroy the object.
+class Crew {
+ public:
+  Crew();
+  ~Crew();
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  // At least `members` threads from now on. kOutOfMemory where the container allows no more.
+  Status Grow(int members);
+  // Calls work(0) to work(members - 1), each on its own thread, and `idle` about every 50 ms on the calling one; returns
+  // when all of them have returned. One at a time.
+  void Run(int members, const std::function<void(int)>& work, const std::function<void()>& idle);
+
+  pid_t pid() const { return pid_; }
+
+ private:
+  struct State {
+    std::vector<std::thread> threads;
+
+    std::mutex mutex;  // guards what follows
+    std::condition_variable called;
+    std::condition_variable ended;
+    const std::function<void(int)>* work = nullptr;
+    uint64_t round = 0;
+    int members = 0;  // of this round
+    int running = 0;
+    bool over = false;
+  };
+  static void Main(State& state, int member);
+
+  const pid_t pid_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace coldsnap

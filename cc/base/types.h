@@ -28,9 +28,12 @@ struct DeviceRange {
 };
 
 // The path that bytes took. Names are stable: they appear in receipts.
-enum class Route : uint8_t { kBuffered, kDirect };
-inline constexpr std::array kRoutes = {Route::kBuffered, Route::kDirect};
-inline std::string_view RouteName(Route route) { return route == Route::kDirect ? "direct" : "buffered"; }
+enum class Route : uint8_t { kBuffered, kDirect, kGds };
+inline constexpr std::array kRoutes = {Route::kBuffered, Route::kDirect, Route::kGds};
+inline std::string_view RouteName(Route route) {
+  constexpr std::array<std::string_view, kRoutes.size()> kNames = {"buffered", "direct", "gds"};
+  return kNames[static_cast<size_t>(route)];
+}
 
 // Which digests a restore compares before it publishes. kNone is for whoever knows that this very file has passed a full
 // verification (docs/architecture.md, section 8).

@@ -249,6 +249,7 @@ class CudaGpu final : public Gpu {
     return DeviceRange{.address = base, .nbytes = nbytes};
   }
 
+  Status MakeCurrent() override { return FromCuda(cudaSetDevice(ordinal_), StrCat("select ", Name())); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override {
     const ScopedDevice device(ordinal_);
     RETURN_IF_ERROR(device.status());

@@ -78,6 +78,8 @@ class Gpu {
 
   // The allocation of this device's memory that holds the byte at `address`; kLayoutMismatch if there is none.
   virtual Result<DeviceRange> AllocationOf(uint64_t address) = 0;
+  // Makes this device the calling thread's current one, for libraries that ask which it is. For threads of our own.
+  virtual Status MakeCurrent() = 0;
   // Returns once everything that was submitted to the caller's streams before this call has been done.
   virtual Status WaitForStreams(std::span<const uintptr_t> streams) = 0;
   // Fills the ranges with 0xFF on a stream of its own and returns once that is done. A failure is kDeviceLost: then

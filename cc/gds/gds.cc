@@ -54,9 +54,6 @@ Status CheckVersion(const cufile::Api& api, const std::string& library) {
       .WithRemedy("install libcufile 1.15 to 1.18, or use another route");
 }
 
-// What the kernel module shows of itself; no file, no module.
-bool HasNvidiaFs(const GdsOptions& options) { return ::access((options.nvidia_fs + "/version").c_str(), R_OK) == 0; }
-
 Status Configure(const cufile::Api& api, const GdsOptions& options) {
   const std::string_view compat = options.allow_compat ? "force compatible mode" : "refuse compatible mode";
   for (const int parameter : {cufile::kAllowCompatMode, cufile::kForceCompatMode}) {
@@ -100,6 +97,8 @@ bool HasNoRoom(int number) {
 }
 
 }  // namespace
+
+bool HasNvidiaFs(const GdsOptions& options) { return ::access((options.nvidia_fs + "/version").c_str(), R_OK) == 0; }
 
 std::string_view GdsPathName(GdsPath path) {
   switch (path) {

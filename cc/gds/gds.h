@@ -60,6 +60,9 @@ struct GdsDriverTraits {
   static Status Release(const Handle& handle);
 };
 
+// Whether the kernel module nvidia-fs is loaded; costs one look at a file. PCI P2PDMA needs no module.
+bool HasNvidiaFs(const GdsOptions& options);
+
 class GdsDriver {
  public:
   // The process's driver, opened by the first call (about half a second) and never closed. Its failure is remembered:

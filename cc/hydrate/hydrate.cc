@@ -57,6 +57,14 @@ Hands HandsFor(const HydrateOptions& options, size_t buffered_windows, size_t di
           .read = useful(direct, direct_windows)};
 }
 
+// What GPUDirect Storage reads passes no slot, so slots don't bound it, and nobody has to send it.
+Hands HandsForGds(const HydrateOptions& options, size_t buffered_windows, size_t gds_windows, int slots) {
+  Hands hands = HandsFor(options, buffered_windows, 0, slots);
+  const int wanted = options.direct_read_threads != 0 ? options.direct_read_threads : options.read_threads;
+  hands.read = static_cast<int>(std::min<size_t>(static_cast<size_t>(wanted), gds_windows));
+  return hands;
+}
+
 HydrateReport::Part PartOf(const ReadPlan& plan, const Share& share) {
   HydrateReport::Part part;
   std::optional<uint32_t> last;  // windows and their segments stand in the extents' order
@@ -81,11 +89,13 @@ class Restore {
     RETURN_IF_ERROR(CheckOptions(options_));
     ASSIGN_OR_RETURN(ranges_, RangesByExtent(artifact_, targets, gpu_));
     RETURN_IF_ERROR(CheckBlobSize(artifact_));
-    Result<Routes> opened = Routes::Open(artifact_, options_.backend);
+    Result<Routes> opened = Routes::Open(
+        artifact_, {.backend = options_.backend, .verify = options_.verify, .gds_driver = options_.gds_driver});
     if (!opened.ok()) return std::move(opened).status().WithStage("file");
     Routes routes = *std::move(opened);
     plan_ = PlanReads(artifact_.manifest().extents, WantedExtents(), options_.chunk_bytes, routes.alignment_bytes());
     dealt_ = routes.Deal(plan_);
+    gds_ = routes.gds();
     report_.residency_before = routes.residency();
     Describe();
     report_.stages_s.open = lap_.Lap();
@@ -102,6 +112,7 @@ class Restore {
     Verifier verifier(artifact_, plan_, options_.verify);
     Status status = MoveEverything(hands, verifier);
     if (status.ok()) status = verifier.Finish();
+    if (status.ok()) status = ProveGds();
     if (!status.ok()) return std::move(handover).Abandon(std::move(status));
     std::move(handover).Publish();
     report_.stages_s.publish = lap_.Lap();
@@ -118,7 +129,9 @@ class Restore {
   }
 
   void Describe() {
-    report_.parts = {PartOf(plan_, dealt_.buffered), PartOf(plan_, dealt_.direct)};
+    const Route past = gds_ != nullptr ? Route::kGds : Route::kDirect;
+    report_.parts[static_cast<size_t>(Route::kBuffered)] = PartOf(plan_, dealt_.buffered);
+    report_.parts[static_cast<size_t>(past)] = PartOf(plan_, dealt_.direct);
     report_.reasons = std::move(dealt_.reasons);
     report_.read_bytes = plan_.read_bytes;
     report_.chunk_bytes = options_.chunk_bytes;
@@ -129,9 +142,28 @@ class Restore {
   }
 
   Result<Hands> MakeReady() {
+    if (gds_ != nullptr) {
+      RETURN_IF_ERROR(gpu_.MakeCurrent().WithStage("device"));
+      RETURN_IF_ERROR(gds_->Register(ranges_, gpu_).WithStage("device"));
+    }
+    int slots = 0;
+    if (StagedWindows() != 0) {
+      ASSIGN_OR_RETURN(slots, ReadyRing());
+    }
+    const size_t buffered = dealt_.buffered.windows.size();
+    const size_t direct = dealt_.direct.windows.size();
+    const Hands hands =
+        gds_ != nullptr ? HandsForGds(options_, buffered, direct, slots) : HandsFor(options_, buffered, direct, slots);
+    RETURN_IF_ERROR(with_.MakeHands(hands));
+    return hands;
+  }
+
+  size_t StagedWindows() const { return gds_ != nullptr ? dealt_.buffered.windows.size() : plan_.windows.size(); }
+
+  Result<int> ReadyRing() {
     // A blob of fewer reads than slots gets a smaller ring, unless a larger one is there; that is no change of the
     // setting, a failed pin is.
-    const auto windows = static_cast<int>(std::min<size_t>(plan_.windows.size(), 64));
+    const auto windows = static_cast<int>(std::min<size_t>(StagedWindows(), 64));
     const bool all_direct = dealt_.buffered.windows.empty() && options_.direct_queue_depth != 0;
     const int slots = std::max(1, std::min(all_direct ? options_.direct_queue_depth : options_.queue_depth, windows));
     RETURN_IF_ERROR(with_.MakeRing(slots, plan_.slot_bytes, options_.pinned_max_bytes).WithStage("ring"));
@@ -144,9 +176,7 @@ class Restore {
     report_.pinned_bytes = ring.pinned_bytes();
     const int in_use = std::min(slots, ring.slots());
     with_.ring_->Use(in_use);
-    const Hands hands = HandsFor(options_, dealt_.buffered.windows.size(), dealt_.direct.windows.size(), in_use);
-    RETURN_IF_ERROR(with_.MakeHands(hands));
-    return hands;
+    return in_use;
   }
 
   // Returns with nothing in flight any more, whatever happened.
@@ -154,8 +184,8 @@ class Restore {
     // Where the rest comes from the drive, reading ahead would read it twice.
     const bool jumps = hands.read_and_send != 0 && hands.read != 0;
     if (jumps) ExpectJumps(artifact_.blob_fd(), true);
-    Ring& ring = *with_.ring_;
-    Readers readers(plan_, dealt_.buffered, dealt_.direct, ranges_, ring, with_.lanes_, verifier);
+    Ring* const ring = StagedWindows() != 0 ? with_.ring_.get() : nullptr;
+    Readers readers(plan_, dealt_.buffered, dealt_.direct, gds_, ranges_, gpu_, ring, with_.lanes_, verifier);
     Status status = readers.Run(with_.crew_, hands, [this](uint64_t done) {
       return options_.tick ? options_.tick(done, report_.payload_bytes) : Status::Ok();
     });
@@ -163,11 +193,22 @@ class Restore {
     report_.stages_s.read = readers.read_s();
     report_.stages_s.digest = readers.digest_s();
     const Stopwatch drain;
-    if (Status drained = ring.Drain(); !drained.ok() && status.ok()) status = std::move(drained).WithStage("device");
+    if (ring != nullptr) {
+      if (Status drained = ring->Drain(); !drained.ok() && status.ok()) status = std::move(drained).WithStage("device");
+      report_.stages_s.copy = ring->TakeCopySeconds();
+    }
     report_.stages_s.drain = drain.Seconds();
-    report_.stages_s.copy = ring.TakeCopySeconds();
     lap_.Lap();
     return status;
+  }
+
+  // Before anything is published: bytes that bounced through host memory came by a path that nobody asked for.
+  Status ProveGds() {
+    if (gds_ == nullptr || dealt_.direct.windows.empty()) return Status::Ok();
+    Result<GdsEvidence> evidence = gds_->Prove();
+    if (!evidence.ok()) return std::move(evidence).status().WithStage("file");
+    report_.gds = *std::move(evidence);
+    return Status::Ok();
   }
 
   Result<HydrateReport> Finish() {
@@ -186,6 +227,7 @@ class Restore {
   std::vector<DeviceRange> ranges_;  // by extent
   ReadPlan plan_;
   Routes::Dealt dealt_;
+  GdsReader* gds_ = nullptr;
   HydrateReport report_;
 };
 

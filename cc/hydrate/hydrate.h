@@ -33,6 +33,7 @@ struct HydrateOptions {
   int direct_read_threads = 0;         // reads on their way to the drive, 1..64; 0: read_threads
   int hash_threads = 4;                // that hash and send what was read from the drive, 1..64
   uint64_t pinned_max_bytes = 0;       // the ring's limit; 0: none
+  SharedGdsDriver gds_driver;          // tests bring one; none: the process's own
   std::span<const uintptr_t> streams;  // the caller's: what was submitted there before is done before the first copy
   // Called by the thread that called Hydrate, at most 20 times a second and once at the end, with bytes verified and
   // bytes in all. A failure cancels the restore and is returned after everything has been drained.
@@ -57,6 +58,7 @@ struct HydrateReport {
   uint64_t chunk_bytes = 0;  // as they were used
   int queue_depth = 0;
   uint64_t pinned_bytes = 0;
+  std::optional<GdsEvidence> gds;  // the path that GPUDirect Storage took, where it was used
   // Seconds on the monotonic clock. read and digest are the mean over their threads and overlap with copy, which is the
   // device's busy time over all streams, from every eighth slot.
   struct Stages {

@@ -1,5 +1,4 @@
-// The staged restore keeps the same promises over every route, digest and device. The bytes are compared on the device
-// by what does not share a line with the path under test.
+// What a restore refuses, keeps and decides. What holds for every route stands in tests/contract.
 #include "cc/hydrate/hydrate.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "cc/sys/files.h"
@@ -28,173 +26,6 @@ using testing::HasSubstr;
 
 constexpr std::byte kBefore{0xEE};
 constexpr std::byte kPoison{0xFF};
-
-class HydrateTest : public testing::TestWithParam<std::tuple<Backend, Verify>> {
- protected:
-  HydrateOptions Options() const {
-    return {.backend = std::get<0>(GetParam()),
-            .verify = std::get<1>(GetParam()),
-            .chunk_bytes = 128 * kKiB,
-            .queue_depth = 3,
-            .read_threads = 2};
-  }
-  void ExpectRestored(const std::vector<TestArtifact::Destination>& destinations) {
-    for (const auto& each : destinations) {
-      EXPECT_EQ(device_.Differences(each.target.range, each.seed), 0U)
-          << each.name << " of " << each.target.range.nbytes;
-    }
-  }
-  void ExpectAll(const std::vector<TestArtifact::Destination>& destinations, std::byte value) {
-    for (const auto& each : destinations) EXPECT_TRUE(device_.AllBytesAre(each.target.range, value)) << each.name;
-  }
-  TestDevice device_;
-};
-
-TEST_P(HydrateTest, RestoresSizesAroundEveryEdge) {
-  const uint64_t chunk = 128 * kKiB;
-  const TestArtifact files({0, 1, 511, 512, 513, 4095, 4096, 4097, kLeafBytes - 1, kLeafBytes, kLeafBytes + 1,
-                            chunk - 1, chunk, chunk + 1, 3 * chunk + 7, 192 * kKiB, 192 * kKiB + 1});
-  const OpenArtifact artifact = files.Open();
-  const auto destinations = files.Allocate(artifact, device_);
-  const Result<HydrateReport> report = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options());
-  ASSERT_TRUE(report.ok()) << report.status().message();
-  ExpectRestored(destinations);
-  EXPECT_EQ(report->payload_bytes, artifact.payload_bytes());
-  EXPECT_GE(report->read_bytes, report->payload_bytes);
-  EXPECT_EQ(report->extents, 16U);
-  const Route route = Options().backend == Backend::kDirect ? Route::kDirect : Route::kBuffered;
-  EXPECT_EQ(report->By(route).nbytes, report->payload_bytes);
-  EXPECT_EQ(report->By(route).extents, 16U);
-}
-
-TEST_P(HydrateTest, RestoresABlobManyTimesTheRing) {
-  const TestArtifact files({20 * kMiB + 3, 5 * kMiB, kLeafBytes, 100});
-  const OpenArtifact artifact = files.Open();
-  const auto destinations = files.Allocate(artifact, device_);
-  HydrateOptions options = Options();
-  options.chunk_bytes = kLeafBytes;
-  options.queue_depth = 2;
-  const Result<HydrateReport> report = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), options);
-  ASSERT_TRUE(report.ok()) << report.status().message();
-  EXPECT_LE(report->pinned_bytes * 12, artifact.payload_bytes());
-  ExpectRestored(destinations);
-}
-
-TEST_P(HydrateTest, OneFlippedBitIsNamedAndPoisonsEverything) {
-  const std::vector<uint64_t> sizes = {1, 700, kLeafBytes - 1, kLeafBytes, 5 * kLeafBytes + 9};
-  const TestArtifact files(sizes);
-  const OpenArtifact artifact = files.Open();
-  for (size_t extent = 0; extent < artifact.manifest().extents.size(); ++extent) {
-    const auto destinations = files.Allocate(artifact, device_);
-    const Extent& damaged = artifact.manifest().extents[extent];
-    const uint64_t at = damaged.file_offset + damaged.nbytes - 1;
-    files.FlipBit(at);
-    const Status status = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options()).status();
-    files.FlipBit(at);
-    EXPECT_EQ(status.code(), Code::kDataLoss);
-    EXPECT_EQ(status.stage(), "digest");
-    EXPECT_THAT(status.message(), HasSubstr(artifact.ExtentText(extent)));
-    EXPECT_THAT(status.message(), HasSubstr(Options().verify == Verify::kCrc32 ? "its crc32 is" : "has SHA-256"));
-    EXPECT_THAT(status.message(), HasSubstr(StrCat("piece ", (damaged.nbytes - 1) / kLeafBytes, " (")));
-    ExpectAll(destinations, kPoison);
-  }
-  const auto destinations = files.Allocate(artifact, device_);
-  EXPECT_TRUE(Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options()).ok())
-      << "after the bits were put back";
-}
-
-TEST_P(HydrateTest, AShortenedBlobIsRefusedBeforeTheFirstByte) {
-  const TestArtifact files({3 * kLeafBytes});
-  const OpenArtifact artifact = files.Open();
-  const auto destinations = files.Allocate(artifact, device_);
-  files.Truncate(artifact.manifest().blob_bytes - kLeafBytes);
-  const Status status = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options()).status();
-  EXPECT_EQ(status.code(), Code::kDataLoss);
-  ExpectAll(destinations, kBefore);
-  EXPECT_EQ(OpenArtifact::Open(files.path(), std::nullopt).status().code(), Code::kDataLoss);
-}
-
-TEST_P(HydrateTest, ABlobThatShrinksDuringTheRestorePoisons) {
-  const TestArtifact files({4 * kMiB});
-  const OpenArtifact artifact = files.Open();
-  const auto destinations = files.Allocate(artifact, device_);
-  InterposedGpu gpu(device_.gpu(), [&](int copy) {
-    if (copy == 3) files.Truncate(artifact.manifest().data_start + kMiB);
-    return Status::Ok();
-  });
-  HydrateOptions options = Options();
-  options.read_threads = 1;
-  const Status status = Hydrate(artifact, TargetsOf(destinations), gpu, options).status();
-  EXPECT_GT(gpu.copies(), 3);
-  EXPECT_EQ(status.code(), Code::kDataLoss);
-  EXPECT_EQ(status.stage(), "file");
-  EXPECT_THAT(status.message(), HasSubstr("the file ends after"));
-  ExpectAll(destinations, kPoison);
-}
-
-TEST_P(HydrateTest, AFailedCopyDrainsAndPoisons) {
-  const TestArtifact files({4 * kMiB, 100});
-  const OpenArtifact artifact = files.Open();
-  const auto destinations = files.Allocate(artifact, device_);
-  InterposedGpu gpu(device_.gpu(), [](int copy) {
-    return copy == 5 ? Status(Code::kCuda, "copy: injected").WithNative(Domain::kCuda, 719) : Status::Ok();
-  });
-  HydrateOptions options = Options();
-  options.read_threads = 1;
-  const Status status = Hydrate(artifact, TargetsOf(destinations), gpu, options).status();
-  EXPECT_GE(gpu.copies(), 6);   // the failure came from here,
-  EXPECT_LT(gpu.copies(), 34);  // and the rest was not copied
-  EXPECT_EQ(status.code(), Code::kCuda);
-  EXPECT_EQ(status.native(), 719);
-  EXPECT_EQ(status.stage(), "device");
-  ExpectAll(destinations, kPoison);
-}
-
-TEST_P(HydrateTest, CancellingDrainsAndPoisons) {
-  const TestArtifact files({8 * kMiB, 100});
-  const OpenArtifact artifact = files.Open();
-  const auto destinations = files.Allocate(artifact, device_);
-  HydrateOptions options = Options();
-  options.tick = [](uint64_t, uint64_t) { return Status(Code::kCancelled, "stop"); };
-  const Status status = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), options).status();
-  EXPECT_EQ(status.code(), Code::kCancelled);
-  ExpectAll(destinations, kPoison);
-}
-
-TEST_P(HydrateTest, TheLastTickHasEveryByte) {
-  const TestArtifact files({kMiB, 100});
-  const OpenArtifact artifact = files.Open();
-  const auto destinations = files.Allocate(artifact, device_);
-  HydrateOptions options = Options();
-  uint64_t last = 0;
-  options.tick = [&last](uint64_t done, uint64_t total) {
-    EXPECT_LE(last, done);
-    EXPECT_EQ(total, kMiB + 100);
-    last = done;
-    return Status::Ok();
-  };
-  ASSERT_TRUE(Hydrate(artifact, TargetsOf(destinations), device_.gpu(), options).ok());
-  EXPECT_EQ(last, kMiB + 100);
-}
-
-TEST_P(HydrateTest, LeavesOutWhatNobodyAskedFor) {
-  const TestArtifact files({kLeafBytes, 9 * kLeafBytes, 77, 4 * kLeafBytes});
-  const OpenArtifact artifact = files.Open();
-  auto destinations = files.Allocate(artifact, device_);
-  destinations.erase(destinations.begin() + 1);
-  const Result<HydrateReport> report = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), Options());
-  ASSERT_TRUE(report.ok()) << report.status().message();
-  EXPECT_EQ(report->payload_bytes, 5 * kLeafBytes + 77);
-  ExpectRestored(destinations);
-}
-
-INSTANTIATE_TEST_SUITE_P(RoutesAndDigests, HydrateTest,
-                         testing::Combine(testing::Values(Backend::kBuffered, Backend::kDirect),
-                                          testing::Values(Verify::kCrc32, Verify::kCrc32Sha256)),
-                         [](const auto& info) {
-                           return StrCat(std::get<0>(info.param) == Backend::kDirect ? "direct" : "buffered",
-                                         std::get<1>(info.param) == Verify::kCrc32 ? "_crc32" : "_crc32_sha256");
-                         });
 
 class HydrateRefusalTest : public testing::Test {
  protected:

@@ -36,7 +36,7 @@ Status Readers::Run(Crew& crew, const Hands& hands, const std::function<Status(u
 }
 
 Status Readers::RunMember(const Hands& hands, int member, Times& times) {
-  if (member >= hands.lanes()) return ReadWindows(times);
+  if (member >= hands.lanes()) return gds_ != nullptr ? ReadPastHost(times) : ReadWindows(times);
   Status status = member < hands.read_and_send ? ReadAndSend(member, times) : SendWindows(member, times);
   SharedLane& mine = LaneFor(member, 1);
   const std::lock_guard lock(mine.mutex);
@@ -54,7 +54,7 @@ std::optional<uint32_t> Readers::Take(const Share& share, std::atomic<size_t>& n
 Status Readers::ReadAndSend(int member, Times& times) {
   while (const std::optional<uint32_t> index = Take(buffered_, next_buffered_)) {
     const Window& window = plan_.windows[*index];
-    Result<EmptySlot> slot = ring_.Acquire();  // waits for the oldest copy when every slot is out
+    Result<EmptySlot> slot = ring_->Acquire();  // waits for the oldest copy when every slot is out
     if (!slot.ok()) return std::move(slot).status().WithStage("device");
     RETURN_IF_ERROR(ReadInBlocks(window, *slot, times));
     RETURN_IF_ERROR(Send(window, *std::move(slot), member));
@@ -65,7 +65,7 @@ Status Readers::ReadAndSend(int member, Times& times) {
 Status Readers::ReadWindows(Times& times) {
   while (const std::optional<uint32_t> index = Take(direct_, next_direct_)) {
     const Window& window = plan_.windows[*index];
-    Result<EmptySlot> slot = ring_.Acquire();
+    Result<EmptySlot> slot = ring_->Acquire();
     if (!slot.ok()) return std::move(slot).status().WithStage("device");
     Stopwatch watch;
     const std::span<std::byte> into = (*slot).bytes().first(window.nbytes);
@@ -74,6 +74,24 @@ Status Readers::ReadWindows(Times& times) {
     filled_.Push({.slot = *std::move(slot), .window = &window});
   }
   return Status::Ok();
+}
+
+Status Readers::ReadPastHost(Times& times) {
+  RETURN_IF_ERROR(gpu_.MakeCurrent().WithStage("device"));
+  while (const std::optional<uint32_t> index = Take(direct_, next_direct_)) {
+    const Window& window = plan_.windows[*index];
+    Stopwatch watch;
+    for (const Segment& segment : SegmentsOf(plan_, window)) {
+      RETURN_IF_ERROR(gds_->Read(window.file_offset + segment.slot_offset, DestinationOf(segment)).WithStage("file"));
+      done_bytes_.fetch_add(segment.nbytes);
+    }
+    times.read += watch.Lap();
+  }
+  return Status::Ok();
+}
+
+DeviceRange Readers::DestinationOf(const Segment& segment) const {
+  return {.address = ranges_[segment.extent].address + segment.extent_offset, .nbytes = segment.nbytes};
 }
 
 Status Readers::SendWindows(int member, Times& times) {
@@ -128,9 +146,7 @@ Status Readers::Send(const Window& window, EmptySlot slot, int member) {
   copies.reserve(window.segments);
   uint64_t nbytes = 0;
   for (const Segment& segment : SegmentsOf(plan_, window)) {
-    const uint64_t address = ranges_[segment.extent].address + segment.extent_offset;
-    copies.push_back({.to = {.address = address, .nbytes = segment.nbytes},
-                      .from = slot.bytes().data() + segment.slot_offset});
+    copies.push_back({.to = DestinationOf(segment), .from = slot.bytes().data() + segment.slot_offset});
     nbytes += segment.nbytes;
   }
   auto& [mutex, lane] = LaneFor(member, copies.size());

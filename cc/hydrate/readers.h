@@ -21,6 +21,7 @@
 #include "cc/file/blob_reader.h"
 #include "cc/hydrate/crew.h"
 #include "cc/hydrate/filled_queue.h"
+#include "cc/hydrate/gds_reader.h"
 #include "cc/hydrate/plan.h"
 #include "cc/hydrate/verifier.h"
 #include "cc/ring/ring.h"
@@ -35,7 +36,7 @@ struct SharedLane {
 
 // The windows of a plan that one reader reads, by index.
 struct Share {
-  const BlobReader* reader = nullptr;  // none only where there are no windows
+  const BlobReader* reader = nullptr;  // none where there are no windows, and for GPUDirect Storage
   std::vector<uint32_t> windows;
 };
 
@@ -51,13 +52,17 @@ struct Hands {
 
 class Readers {
  public:
-  // All of them must outlive the readers. `ranges` are the destinations by extent; `lanes` as many as `hands` has.
-  Readers(const ReadPlan& plan, const Share& buffered, const Share& direct, std::span<const DeviceRange> ranges,
-          Ring& ring, std::span<const std::unique_ptr<SharedLane>> lanes, Verifier& verifier)
+  // All of them must outlive the readers. `ranges` are the destinations by extent; `lanes` as many as `hands` has; `ring`
+  // may be null where neither share has a reader; `gds` reads the direct share in place of a reader.
+  Readers(const ReadPlan& plan, const Share& buffered, const Share& direct, const GdsReader* gds,
+          std::span<const DeviceRange> ranges, Gpu& gpu, Ring* ring, std::span<const std::unique_ptr<SharedLane>> lanes,
+          Verifier& verifier)
       : plan_(plan),
         buffered_(buffered),
         direct_(direct),
+        gds_(gds),
         ranges_(ranges),
+        gpu_(gpu),
         ring_(ring),
         lanes_(lanes),
         verifier_(verifier) {}
@@ -79,9 +84,11 @@ class Readers {
   Status RunMember(const Hands& hands, int member, Times& times);
   Status ReadAndSend(int member, Times& times);
   Status ReadWindows(Times& times);
+  Status ReadPastHost(Times& times);
   Status SendWindows(int member, Times& times);
   Status ReadInBlocks(const Window& window, const EmptySlot& slot, Times& times);
   Status VerifyWindow(const Window& window, const EmptySlot& slot);
+  DeviceRange DestinationOf(const Segment& segment) const;
   Status Send(const Window& window, EmptySlot slot, int member);
   SharedLane& LaneFor(int member, size_t copies) const;
   // The next window of a share, until they run out or something has failed.
@@ -91,8 +98,10 @@ class Readers {
   const ReadPlan& plan_;
   const Share& buffered_;
   const Share& direct_;
+  const GdsReader* gds_;
   std::span<const DeviceRange> ranges_;
-  Ring& ring_;
+  Gpu& gpu_;
+  Ring* ring_;
   std::span<const std::unique_ptr<SharedLane>> lanes_;
   Verifier& verifier_;
 

@@ -31,38 +31,62 @@ Status Routes::OpenOne(Route route) {
   return Status::Ok();
 }
 
-// For a blob that is not wholly in the page cache.
-Status Routes::OpenBoth(const Reason& cold) {
-  RETURN_IF_ERROR(OpenOne(Route::kBuffered));
-  const Status direct = OpenOne(Route::kDirect);
-  if (!direct.ok() && direct.code() != Code::kRouteUnavailable) return direct;
-  if (!direct.ok()) reasons_ = {cold, {"direct_refused_probe", direct.message()}};
+Status Routes::OpenNamed(const RouteChoice& choice) {
+  if (choice.backend == Backend::kBuffered) return OpenOne(Route::kBuffered);
+  if (choice.backend == Backend::kDirect) return OpenOne(Route::kDirect);
+  if (choice.verify != Verify::kNone) {
+    return Status(Code::kNotAdmitted,
+                  "hydrate by gds: the bytes never pass host memory, where digests are computed, so it takes an artifact "
+                  "that was verified as a whole before")
+        .WithRemedy("admit the artifact (coldsnap verify --admit) and set COLDSNAP_HIBERNATE_VERIFY_MODE=preverified");
+  }
+  ASSIGN_OR_RETURN(gds_, GdsReader::Open(*artifact_, choice.gds_driver));
   return Status::Ok();
 }
 
-Result<Routes> Routes::Open(const OpenArtifact& artifact, Backend backend) {
+// The way past the page cache: gds where the machine has it and the artifact is admitted, else direct, else none.
+Status Routes::OpenPast(const RouteChoice& choice) {
+  if (choice.gds_driver != nullptr || HasNvidiaFs({})) {
+    Result<GdsReader> gds = choice.verify != Verify::kNone
+                                ? Result<GdsReader>(Status(Code::kNotAdmitted, "its bytes could not be verified"))
+                                : GdsReader::Open(*artifact_, choice.gds_driver);
+    if (gds.ok()) {
+      gds_ = *std::move(gds);
+      return Status::Ok();
+    }
+    const bool admitted = gds.status().code() != Code::kNotAdmitted;
+    reasons_.push_back({admitted ? "gds_no_driver" : "not_preverified", StrCat("not gds: ", gds.status().message())});
+  }
+  const Status direct = OpenOne(Route::kDirect);
+  if (direct.code() != Code::kRouteUnavailable) return direct;
+  reasons_.push_back({"direct_refused_probe", direct.message()});
+  return Status::Ok();
+}
+
+Status Routes::Choose(const RouteChoice& choice, const Result<double>& residency) {
+  const std::string evidence = residency.ok() ? Percent(*residency) : residency.status().message();
+  if (residency.ok() && *residency >= kAllResident) {
+    reasons_.push_back({"resident", evidence});
+    return OpenOne(Route::kBuffered);
+  }
+  RETURN_IF_ERROR(OpenPast(choice));
+  const bool past = direct_ || gds_;
+  const bool mixed = residency.ok() && *residency > kNoneResident;
+  if (!past || mixed) RETURN_IF_ERROR(OpenOne(Route::kBuffered));
+  if (past && mixed) return Status::Ok();  // dealing them out finds the reason
+  reasons_.insert(reasons_.begin(), {!residency.ok() ? "residency_unknown" : mixed ? "mixed" : "cold", evidence});
+  return Status::Ok();
+}
+
+Result<Routes> Routes::Open(const OpenArtifact& artifact, const RouteChoice& choice) {
   Routes routes(artifact);
   const Result<double> residency = Residency(artifact);
   if (residency.ok()) routes.residency_ = *residency;
-  const std::string evidence = residency.ok() ? Percent(*residency) : residency.status().message();
-  if (backend != Backend::kAuto) {
-    // Whoever named it knows why.
-    RETURN_IF_ERROR(routes.OpenOne(backend == Backend::kDirect ? Route::kDirect : Route::kBuffered));
-  } else if (residency.ok() && *residency >= kAllResident) {
-    routes.reasons_ = {{"resident", evidence}};
-    RETURN_IF_ERROR(routes.OpenOne(Route::kBuffered));
-  } else {
-    const bool mixed = residency.ok() && *residency > kNoneResident;
-    RETURN_IF_ERROR(routes.OpenBoth({!residency.ok() ? "residency_unknown" : mixed ? "mixed" : "cold", evidence}));
-    if (routes.direct_ && !mixed) {
-      routes.reasons_ = {{residency.ok() ? "cold" : "residency_unknown", evidence}};
-      routes.buffered_.reset();
-    }
-  }
+  RETURN_IF_ERROR(choice.backend == Backend::kAuto ? routes.Choose(choice, residency) : routes.OpenNamed(choice));
   // Linux 6.6 and later take O_DIRECT on tmpfs and serve it from memory: no drive was read, and the receipt must say
   // so.
   if (routes.direct_ && IsMemoryBacked(artifact.blob_fd())) {
-    const std::string known = residency.ok() ? evidence : "residency unknown";
+    const std::string known = residency.ok() ? Percent(*residency) : "residency unknown";
     routes.reasons_.push_back({"direct_served_from_memory", StrCat("the file system lives in memory; ", known)});
   }
   return routes;
@@ -72,8 +96,9 @@ Routes::Dealt Routes::Deal(const ReadPlan& plan) {
   Dealt dealt{.buffered = {.reader = buffered_ ? &*buffered_ : nullptr},
               .direct = {.reader = direct_ ? &*direct_ : nullptr},
               .reasons = std::move(reasons_)};
-  if (!buffered_ || !direct_) {
-    std::vector<uint32_t>& all = (direct_ ? dealt.direct : dealt.buffered).windows;
+  const bool past = direct_ || gds_;
+  if (!buffered_ || !past) {
+    std::vector<uint32_t>& all = (past ? dealt.direct : dealt.buffered).windows;
     all.resize(plan.windows.size());
     std::iota(all.begin(), all.end(), 0U);
     return dealt;

@@ -27,7 +27,8 @@ Backend BackendOf(const std::string& name) {
   if (name == "auto") return Backend::kAuto;
   if (name == "buffered") return Backend::kBuffered;
   if (name == "direct") return Backend::kDirect;
-  Throw(Status(Code::kRequestInvalid, StrCat("route is \"", name, "\", it must be auto, buffered or direct")));
+  if (name == "gds") return Backend::kGds;
+  Throw(Status(Code::kRequestInvalid, StrCat("route is \"", name, "\", it must be auto, buffered, direct or gds")));
 }
 
 Verify VerifyOf(const std::string& name) {
@@ -104,6 +105,8 @@ nb::dict DictOf(const HydrateReport& report) {
   out["chunk_bytes"] = report.chunk_bytes;
   out["queue_depth"] = report.queue_depth;
   out["pinned_bytes"] = report.pinned_bytes;
+  out["gds_path"] = report.gds ? nb::object(nb::str(std::string(GdsPathName(report.gds->path)).c_str())) : nb::none();
+  out["gds_evidence"] = report.gds ? report.gds->text : "";
   return out;
 }
 

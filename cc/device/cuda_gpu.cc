@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "cc/device/host_gpu.h"
 #include "cc/sys/clock.h"
 #include "cc/sys/memory.h"
+#include "cc/sys/numa.h"
 #include "cc/sys/owned.h"
 
 namespace coldsnap {
@@ -187,7 +189,7 @@ class CudaMemory final : public DeviceMemory {
 
 class CudaGpu final : public Gpu {
  public:
-  explicit CudaGpu(int ordinal) : ordinal_(ordinal) {}
+  CudaGpu(int ordinal, std::optional<int> node) : ordinal_(ordinal), node_(node) {}
 
   std::string Name() const override { return StrCat("cuda:", ordinal_); }
 
@@ -197,6 +199,8 @@ class CudaGpu final : public Gpu {
     const ScopedDevice device(ordinal_);
     RETURN_IF_ERROR(device.status());
     ASSIGN_OR_RETURN(Mapping mapping, MapTouched(nbytes));
+    // Pinned pages can't move any more. A system that refuses costs speed on machines of several nodes, no more.
+    if (node_) static_cast<void>(PreferNode(BytesOf(mapping), *node_));
     void* const address = mapping.get().address;
     RETURN_IF_ERROR(FromCuda(cudaHostRegister(address, mapping.get().nbytes, cudaHostRegisterPortable),
                              StrCat("pin ", mapping.get().nbytes, " bytes of host memory"))
@@ -249,6 +253,7 @@ class CudaGpu final : public Gpu {
     return DeviceRange{.address = base, .nbytes = nbytes};
   }
 
+  std::optional<int> NumaNode() const override { return node_; }
   Status MakeCurrent() override { return FromCuda(cudaSetDevice(ordinal_), StrCat("select ", Name())); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override {
     const ScopedDevice device(ordinal_);
@@ -310,7 +315,17 @@ class CudaGpu final : public Gpu {
   }
 
   int ordinal_;
+  std::optional<int> node_;
 };
+
+std::optional<int> NodeOf(int ordinal) {
+  std::array<char, 32> bus_id{};
+  const Status known = FromCuda(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), ordinal),
+                                StrCat("ask for the bus of CUDA device ", ordinal));
+  if (!known.ok()) return std::nullopt;
+  const Result<std::optional<int>> node = NodeOfPciDevice(bus_id.data());
+  return node.ok() ? *node : std::nullopt;
+}
 
 }  // namespace
 
@@ -350,7 +365,7 @@ Result<std::unique_ptr<Gpu>> OpenCudaGpu(int ordinal) {
     return Status(Code::kRouteUnavailable, StrCat("open cuda:", ordinal, ": this process sees ", devices.count,
                                                   " CUDA devices", devices.why.empty() ? "" : ": ", devices.why));
   }
-  return std::unique_ptr<Gpu>(std::make_unique<CudaGpu>(ordinal));
+  return std::unique_ptr<Gpu>(std::make_unique<CudaGpu>(ordinal, NodeOf(ordinal)));
 }
 
 Result<std::unique_ptr<Gpu>> OpenGpu(const std::string& name) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -78,6 +79,8 @@ class Gpu {
 
   // The allocation of this device's memory that holds the byte at `address`; kLayoutMismatch if there is none.
   virtual Result<DeviceRange> AllocationOf(uint64_t address) = 0;
+  // The node of the machine that the device hangs on; none where that makes no difference or isn't known.
+  virtual std::optional<int> NumaNode() const = 0;
   // Makes this device the calling thread's current one, for libraries that ask which it is. For threads of our own.
   virtual Status MakeCurrent() = 0;
   // Returns once everything that was submitted to the caller's streams before this call has been done.

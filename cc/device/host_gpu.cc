@@ -113,6 +113,7 @@ class HostGpu final : public Gpu {
   Result<DeviceRange> AllocationOf(uint64_t /*address*/) override {
     return DeviceRange{.address = 0, .nbytes = std::numeric_limits<uint64_t>::max()};
   }
+  std::optional<int> NumaNode() const override { return std::nullopt; }
   Status MakeCurrent() override { return Status::Ok(); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override {
     if (streams.empty()) return Status::Ok();

@@ -8,6 +8,8 @@
 #include <system_error>
 #include <utility>
 
+#include "cc/sys/numa.h"
+
 namespace coldsnap {
 
 Crew::Crew() : pid_(::getpid()), state_(std::make_unique<State>()) {}
@@ -26,11 +28,19 @@ Crew::~Crew() {
   for (std::thread& thread : state_->threads) thread.join();
 }
 
-Status Crew::Grow(int members) {
+Status Crew::placement() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->placement;
+}
+
+Status Crew::Grow(int members, std::optional<int> node) {
   std::vector<std::thread>& threads = state_->threads;
   while (std::cmp_less(threads.size(), members)) {
     try {
-      threads.emplace_back([state = state_.get(), member = static_cast<int>(threads.size())] { Main(*state, member); });
+      threads.emplace_back([state = state_.get(), node, member = static_cast<int>(threads.size())] {
+        if (node) Place(*state, *node);
+        Main(*state, member);
+      });
     } catch (const std::system_error& error) {  // the container's limit of processes
       return Status(Code::kOutOfMemory,
                     StrCat("start thread ", threads.size() + 1, " of ", members, " for restores: ", error.what()))
@@ -39,6 +49,12 @@ Status Crew::Grow(int members) {
     }
   }
   return Status::Ok();
+}
+
+void Crew::Place(State& state, int node) {
+  Status status = StayOnNode(node);
+  const std::lock_guard lock(state.mutex);
+  if (state.placement.ok()) state.placement = std::move(status);
 }
 
 void Crew::Main(State& state, int member) {

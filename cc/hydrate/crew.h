@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -23,8 +24,11 @@ class Crew {
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  // At least `members` threads from now on. kOutOfMemory where the container allows no more.
-  Status Grow(int members);
+  // At least `members` threads from now on, on the processors of that node of the machine if there is one.
+  // kOutOfMemory where the container allows no more.
+  Status Grow(int members, std::optional<int> node = std::nullopt);
+  // Why a thread could not stay on its node; ok if all do.
+  Status placement() const;
   // Calls work(0) to work(members - 1), each on its own thread, and `idle` about every 50 ms on the calling one; returns
   // when all of them have returned. One at a time.
   void Run(int members, const std::function<void(int)>& work, const std::function<void()>& idle);
@@ -43,7 +47,9 @@ class Crew {
     int members = 0;  // of this round
     int running = 0;
     bool over = false;
+    Status placement;
   };
+  static void Place(State& state, int node);
   static void Main(State& state, int member);
 
   const pid_t pid_;

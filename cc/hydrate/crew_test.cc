@@ -54,6 +54,16 @@ TEST(CrewTest, TheCallerIsCalledWhileTheyWork) {
   EXPECT_EQ(where, std::this_thread::get_id());
 }
 
+TEST(CrewTest, ANodeThatIsNotThereIsSaidAndStopsNothing) {
+  Crew crew;
+  ASSERT_TRUE(crew.Grow(2, 1000).ok());
+  std::atomic<int> worked = 0;
+  crew.Run(2, [&](int) { ++worked; }, [] {});
+  EXPECT_EQ(worked, 2);
+  EXPECT_FALSE(crew.placement().ok());
+  EXPECT_NE(crew.placement().message().find("1000"), std::string::npos) << crew.placement().message();
+}
+
 TEST(CrewTest, AForkedChildCanDestroyIt) {
   auto crew = std::make_unique<Crew>();
   ASSERT_TRUE(crew->Grow(3).ok());

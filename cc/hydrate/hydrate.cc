@@ -113,6 +113,7 @@ class Restore {
     Status status = MoveEverything(hands, verifier);
     if (status.ok()) status = verifier.Finish();
     if (status.ok()) status = ProveGds();
+    if (status.ok() && options_.confirm) status = options_.confirm();
     if (!status.ok()) return std::move(handover).Abandon(std::move(status));
     std::move(handover).Publish();
     report_.stages_s.publish = lap_.Lap();
@@ -155,6 +156,9 @@ class Restore {
     const Hands hands =
         gds_ != nullptr ? HandsForGds(options_, buffered, direct, slots) : HandsFor(options_, buffered, direct, slots);
     RETURN_IF_ERROR(with_.MakeHands(hands));
+    if (const Status placed = with_.crew_.placement(); !placed.ok()) {
+      report_.reasons.push_back({"numa_refused", placed.message()});
+    }
     return hands;
   }
 
@@ -273,7 +277,7 @@ Status Hydrator::MakeHands(const Hands& hands) {
     lanes_.push_back(std::make_unique<SharedLane>());
     lanes_.back()->lane = *std::move(lane);
   }
-  return crew_.Grow(hands.all());
+  return crew_.Grow(hands.all(), gpu_.NumaNode());
 }
 
 Result<double> Hydrator::Prepare(const HydrateOptions& options) {

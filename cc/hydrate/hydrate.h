@@ -38,6 +38,8 @@ struct HydrateOptions {
   // Called by the thread that called Hydrate, at most 20 times a second and once at the end, with bytes verified and
   // bytes in all. A failure cancels the restore and is returned after everything has been drained.
   std::function<Status(uint64_t done_bytes, uint64_t total_bytes)> tick;
+  // The last word before the destinations are published, by the thread that called Hydrate; a failure poisons them.
+  std::function<Status()> confirm;
 };
 
 struct HydrateReport {

@@ -24,6 +24,7 @@ class PinLimitedGpu final : public Gpu {
   Result<std::unique_ptr<Lane>> OpenLane() override { return host_->OpenLane(); }
   Result<std::unique_ptr<Mark>> NewMark(bool timed) override { return host_->NewMark(timed); }
   Result<DeviceRange> AllocationOf(uint64_t address) override { return host_->AllocationOf(address); }
+  std::optional<int> NumaNode() const override { return host_->NumaNode(); }
   Status MakeCurrent() override { return host_->MakeCurrent(); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override { return host_->WaitForStreams(streams); }
   Status Poison(std::span<const DeviceRange> ranges) override { return host_->Poison(ranges); }

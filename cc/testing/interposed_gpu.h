@@ -29,6 +29,7 @@ class InterposedGpu : public Gpu {
   }
   Result<std::unique_ptr<Mark>> NewMark(bool timed) override { return inner_.NewMark(timed); }
   Result<DeviceRange> AllocationOf(uint64_t address) override { return inner_.AllocationOf(address); }
+  std::optional<int> NumaNode() const override { return inner_.NumaNode(); }
   Status MakeCurrent() override { return inner_.MakeCurrent(); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override { return inner_.WaitForStreams(streams); }
   Status Poison(std::span<const DeviceRange> ranges) override { return inner_.Poison(ranges); }

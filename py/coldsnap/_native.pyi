@@ -121,11 +121,11 @@ class Hydrator:
         Makes ring, threads and streams before the first restore; seconds that it took.
         """
 
-    def hydrate(self, artifact: Artifact, ranges: Sequence[tuple[int, int, int]], route: str, verify: str, settings: dict, streams: Sequence[int], tick: object | None) -> dict:
+    def hydrate(self, artifact: Artifact, ranges: Sequence[tuple[int, int, int]], route: str, verify: str, settings: dict, streams: Sequence[int], tick: object | None, confirm: object | None = None) -> dict:
         """
         Fills ranges (extent, address, nbytes) of the device from the artifact.
 
-        `tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what it raises.
+        `tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what it raises. `confirm()` has the last word before publishing: what it raises poisons.
         """
 
 def residency(path: str) -> tuple[int, int]:

@@ -181,6 +181,20 @@ TEST_P(RestoreContract, CancellingDrainsAndPoisons) {
   ExpectAll(destinations, kPoison);
 }
 
+TEST_P(RestoreContract, WhatIsNotConfirmedIsPoisoned) {
+  const TestArtifact files({kMiB, 100});
+  const OpenArtifact artifact = files.Open();
+  const auto destinations = files.Allocate(artifact, device_);
+  HydrateOptions options = Options();
+  options.confirm = [&]() -> Status {
+    ExpectRestored(destinations);  // everything is there by then
+    return Status(Code::kNotAdmitted, "changed");
+  };
+  const Status status = Hydrate(artifact, TargetsOf(destinations), device_.gpu(), options).status();
+  EXPECT_EQ(status.code(), Code::kNotAdmitted);
+  ExpectAll(destinations, kPoison);
+}
+
 TEST_P(RestoreContract, TheLastTickHasEveryByte) {
   const TestArtifact files({kMiB, 100});
   const OpenArtifact artifact = files.Open();

@@ -38,8 +38,8 @@ Verify VerifyOf(const std::string& name) {
   Throw(Status(Code::kRequestInvalid, StrCat("verify is \"", name, "\", it must be crc32, crc32+sha256 or none")));
 }
 
-// Runs `tick` of Python, and pending signal handlers, in the thread that called. What either raises is kept and raised
-// in place of the cancellation, once the restore has drained.
+// Runs functions of Python, and pending signal handlers, in the thread that called. What they raise is kept and raised
+// in place of the failure that it makes, once the restore has drained.
 class PythonTick {
  public:
   explicit PythonTick(nb::object callback) : callback_(std::move(callback)) {}
@@ -53,6 +53,17 @@ class PythonTick {
       raised_ = std::current_exception();
     }
     return Status(Code::kCancelled, StrCat("cancelled after ", done, " of ", total, " bytes"));
+  }
+  // A function that raises if the restore must not be published.
+  Status Confirm(const nb::object& confirm) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      if (!confirm.is_none()) confirm();
+      return Status::Ok();
+    } catch (nb::python_error&) {
+      raised_ = std::current_exception();
+    }
+    return Status(Code::kInternal, "the restore was not confirmed");
   }
   void RethrowIfRaised() const {
     if (raised_) std::rethrow_exception(raised_);
@@ -142,7 +153,7 @@ class DeviceHydrator {
 
 nb::dict Run(DeviceHydrator& self, const OpenArtifact& artifact, const std::vector<RangeRow>& ranges,
              const std::string& route, const std::string& verify, const nb::dict& settings,
-             const std::vector<uintptr_t>& streams, nb::object tick) {
+             const std::vector<uintptr_t>& streams, nb::object tick, const nb::object& confirm) {
   std::vector<ExtentTarget> targets;
   for (const auto& [extent, address, nbytes] : ranges) targets.push_back({extent, {address, nbytes}});
   PythonTick python_tick(std::move(tick));
@@ -151,12 +162,13 @@ nb::dict Run(DeviceHydrator& self, const OpenArtifact& artifact, const std::vect
   options.verify = VerifyOf(verify);
   options.streams = streams;
   options.tick = std::ref(python_tick);
+  options.confirm = [&] { return python_tick.Confirm(confirm); };
   const Result<HydrateReport> report = [&] {
     const nb::gil_scoped_release release;
     return self.hydrator().Hydrate(artifact, targets, options);
   }();
-  // Losing the device outranks whatever cancelled the restore: the process must learn of it.
-  if (report.status().code() == Code::kCancelled) python_tick.RethrowIfRaised();
+  // Losing the device outranks whatever stopped the restore: the process must learn of it.
+  if (!report.ok() && report.status().code() != Code::kDeviceLost) python_tick.RethrowIfRaised();
   ThrowIfError(report.status());
   return DictOf(*report);
 }
@@ -180,10 +192,10 @@ void BindHydrate(nb::module_& m) {
       .def("prepare", &Prepare, "route"_a, "settings"_a,
            "Makes ring, threads and streams before the first restore; seconds that it took.")
       .def("hydrate", &Run, "artifact"_a, "ranges"_a, "route"_a, "verify"_a, "settings"_a, "streams"_a,
-           "tick"_a.none(),
+           "tick"_a.none(), "confirm"_a.none() = nb::none(),
            "Fills ranges (extent, address, nbytes) of the device from the artifact.\n\n"
            "`tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what "
-           "it raises.");
+           "it raises. `confirm()` has the last word before publishing: what it raises poisons.");
 }
 
 }  // namespace coldsnap

@@ -35,8 +35,8 @@ inline std::string_view RouteName(Route route) {
   return kNames[static_cast<size_t>(route)];
 }
 
-// Which digests a restore compares before it publishes. kNone is for whoever knows that this very file has passed a full
-// verification (docs/architecture.md, section 8).
+// Which digests a restore compares before it publishes. kNone is for whoever knows that this very file has passed a
+// full verification (docs/architecture.md, section 8).
 enum class Verify : uint8_t { kCrc32, kCrc32Sha256, kNone };
 
 }  // namespace coldsnap

@@ -281,9 +281,9 @@ class CudaGpu final : public Gpu {
     constexpr unsigned kSince = 3020;  // the version of CUDA whose signature it has
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found{};
-    RETURN_IF_ERROR(FromCuda(
-        cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, kSince, cudaEnableDefault, &found),
-        "look up cuMemGetAddressRange in the driver"));
+    RETURN_IF_ERROR(
+        FromCuda(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, kSince, cudaEnableDefault, &found),
+                 "look up cuMemGetAddressRange in the driver"));
     if (function == nullptr) return Status(Code::kCuda, "look up cuMemGetAddressRange in the driver: it has none");
     return reinterpret_cast<AddressRangeFunction>(function);
   }

@@ -108,7 +108,9 @@ class HostGpu final : public Gpu {
     return std::unique_ptr<DeviceMemory>(std::make_unique<HostMemory>(std::move(mapping)));
   }
   Result<std::unique_ptr<Lane>> OpenLane() override { return std::unique_ptr<Lane>(std::make_unique<HostLane>(when_)); }
-  Result<std::unique_ptr<Mark>> NewMark(bool /*timed*/) override { return std::unique_ptr<Mark>(std::make_unique<HostMark>()); }
+  Result<std::unique_ptr<Mark>> NewMark(bool /*timed*/) override {
+    return std::unique_ptr<Mark>(std::make_unique<HostMark>());
+  }
   // The host can't tell one kind of its memory from another.
   Result<DeviceRange> AllocationOf(uint64_t /*address*/) override {
     return DeviceRange{.address = 0, .nbytes = std::numeric_limits<uint64_t>::max()};

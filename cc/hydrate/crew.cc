@@ -62,7 +62,8 @@ void Crew::Main(State& state, int member) {
   std::unique_lock lock(state.mutex);
   for (;;) {
     // In rounds for the reason that Ring::Acquire has.
-    if (!state.called.wait_for(lock, std::chrono::hours(1), [&] { return state.over || state.round != seen; })) continue;
+    if (!state.called.wait_for(lock, std::chrono::hours(1), [&] { return state.over || state.round != seen; }))
+      continue;
     if (state.over) return;
     seen = state.round;
     if (member >= state.members) continue;

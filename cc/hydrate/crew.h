@@ -29,8 +29,8 @@ class Crew {
   Status Grow(int members, std::optional<int> node = std::nullopt);
   // Why a thread could not stay on its node; ok if all do.
   Status placement() const;
-  // Calls work(0) to work(members - 1), each on its own thread, and `idle` about every 50 ms on the calling one; returns
-  // when all of them have returned. One at a time.
+  // Calls work(0) to work(members - 1), each on its own thread, and `idle` about every 50 ms on the calling one;
+  // returns when all of them have returned. One at a time.
   void Run(int members, const std::function<void(int)>& work, const std::function<void()>& idle);
 
   pid_t pid() const { return pid_; }

@@ -258,9 +258,8 @@ Status Hydrator::CheckFree() {
 Status Hydrator::MakeRing(int slots, uint64_t slot_bytes, uint64_t pinned_max_bytes) {
   const uint64_t wanted = static_cast<uint64_t>(slots) * slot_bytes;
   if (pinned_max_bytes != 0 && wanted > pinned_max_bytes) {
-    return Status(Code::kRequestInvalid,
-                  StrCat("a ring of ", slots, " slots of ", slot_bytes, " bytes needs ", wanted,
-                         " bytes of pinned memory, the limit is ", pinned_max_bytes))
+    return Status(Code::kRequestInvalid, StrCat("a ring of ", slots, " slots of ", slot_bytes, " bytes needs ", wanted,
+                                                " bytes of pinned memory, the limit is ", pinned_max_bytes))
         .WithRemedy("lower queue_depth or chunk_bytes, or raise COLDSNAP_PINNED_MAX_BYTES");
   }
   if (ring_ != nullptr && ring_->slot_bytes() == slot_bytes && slots <= asked_slots_) return Status::Ok();

@@ -94,8 +94,8 @@ class Hydrator {
   //
   // Targets have the extents' sizes and each extent stands at most once, else kLayoutMismatch. What is refused before
   // the first read of data leaves every byte as it was. After that, a restore that ends in any way but success has
-  // drained its copies and filled every target with 0xFF (kDeviceLost if even that failed). An explicit backend works or
-  // fails with the reason; kAuto chooses and says why. Blocks; works on streams of its own.
+  // drained its copies and filled every target with 0xFF (kDeviceLost if even that failed). An explicit backend works
+  // or fails with the reason; kAuto chooses and says why. Blocks; works on streams of its own.
   Result<HydrateReport> Hydrate(const OpenArtifact& artifact, std::span<const ExtentTarget> targets,
                                 const HydrateOptions& options);
 

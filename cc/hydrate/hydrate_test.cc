@@ -1,8 +1,8 @@
 // What a restore refuses, keeps and decides. What holds for every route stands in tests/contract.
 #include "cc/hydrate/hydrate.h"
 
-#include <gmock/gmock.h>
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -181,9 +181,8 @@ TEST_F(HydratorTest, LaterRestoresMakeNothing) {
 
 TEST_F(HydratorTest, GoesOnAfterAFailure) {
   int fail_at = 2;
-  InterposedGpu gpu(device_.gpu(), [&](int) {
-    return fail_at-- == 0 ? Status(Code::kCuda, "copy: injected") : Status::Ok();
-  });
+  InterposedGpu gpu(device_.gpu(),
+                    [&](int) { return fail_at-- == 0 ? Status(Code::kCuda, "copy: injected") : Status::Ok(); });
   Hydrator hydrator(gpu);
   const HydrateOptions options{.chunk_bytes = kLeafBytes, .queue_depth = 3, .read_threads = 1};
   EXPECT_EQ(Restore(hydrator, options).status().code(), Code::kCuda);

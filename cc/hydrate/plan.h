@@ -28,8 +28,8 @@ struct Window {
   uint32_t segments = 0;
 };
 
-// What a slot must hold for chunks of that size: three leaves at least, for a small extent anywhere, after both its ends
-// have been moved to an alignment of up to one.
+// What a slot must hold for chunks of that size: three leaves at least, for a small extent anywhere, after both its
+// ends have been moved to an alignment of up to one.
 constexpr uint64_t SlotBytes(uint64_t chunk_bytes) { return std::max(chunk_bytes, 3 * kLeafBytes); }
 
 struct ReadPlan {

@@ -52,8 +52,8 @@ struct Hands {
 
 class Readers {
  public:
-  // All of them must outlive the readers. `ranges` are the destinations by extent; `lanes` as many as `hands` has; `ring`
-  // may be null where neither share has a reader; `gds` reads the direct share in place of a reader.
+  // All of them must outlive the readers. `ranges` are the destinations by extent; `lanes` as many as `hands` has;
+  // `ring` may be null where neither share has a reader; `gds` reads the direct share in place of a reader.
   Readers(const ReadPlan& plan, const Share& buffered, const Share& direct, const GdsReader* gds,
           std::span<const DeviceRange> ranges, Gpu& gpu, Ring* ring, std::span<const std::unique_ptr<SharedLane>> lanes,
           Verifier& verifier)

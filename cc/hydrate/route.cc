@@ -35,9 +35,10 @@ Status Routes::OpenNamed(const RouteChoice& choice) {
   if (choice.backend == Backend::kBuffered) return OpenOne(Route::kBuffered);
   if (choice.backend == Backend::kDirect) return OpenOne(Route::kDirect);
   if (choice.verify != Verify::kNone) {
-    return Status(Code::kNotAdmitted,
-                  "hydrate by gds: the bytes never pass host memory, where digests are computed, so it takes an artifact "
-                  "that was verified as a whole before")
+    return Status(
+               Code::kNotAdmitted,
+               "hydrate by gds: the bytes never pass host memory, where digests are computed, so it takes an artifact "
+               "that was verified as a whole before")
         .WithRemedy("admit the artifact (coldsnap verify --admit) and set COLDSNAP_HIBERNATE_VERIFY_MODE=preverified");
   }
   ASSIGN_OR_RETURN(gds_, GdsReader::Open(*artifact_, choice.gds_driver));

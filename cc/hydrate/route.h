@@ -44,8 +44,8 @@ class Routes {
   // Of the whole blob, 0..1, before the restore; none where the system can't tell.
   std::optional<double> residency() const { return residency_; }
 
-  // Deals the windows out: with two readers, a window of which half is in the page cache is read from there. The readers
-  // are the object's own. May be called once.
+  // Deals the windows out: with two readers, a window of which half is in the page cache is read from there. The
+  // readers are the object's own. May be called once.
   struct Dealt {
     Share buffered;
     Share direct;  // past the page cache

@@ -18,8 +18,8 @@ struct ExtentTarget {
   DeviceRange range;
 };
 
-// Where each extent goes, by index; extents that nobody asked for stay empty. Every range has its extent's size and lies
-// in memory of `gpu`, else kLayoutMismatch.
+// Where each extent goes, by index; extents that nobody asked for stay empty. Every range has its extent's size and
+// lies in memory of `gpu`, else kLayoutMismatch.
 Result<std::vector<DeviceRange>> RangesByExtent(const OpenArtifact& artifact, std::span<const ExtentTarget> targets,
                                                 Gpu& gpu);
 

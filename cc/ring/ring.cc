@@ -48,7 +48,11 @@ Result<std::unique_ptr<Ring>> Ring::Create(Gpu& gpu, int slots, uint64_t slot_by
 }
 
 Ring::Ring(std::unique_ptr<PinnedMemory> memory, std::vector<std::unique_ptr<Mark>> marks, uint64_t slot_bytes)
-    : memory_(std::move(memory)), marks_(std::move(marks)), slot_bytes_(slot_bytes), used_(0), in_flight_(marks_.size(), false) {
+    : memory_(std::move(memory)),
+      marks_(std::move(marks)),
+      slot_bytes_(slot_bytes),
+      used_(0),
+      in_flight_(marks_.size(), false) {
   Use(slots());
 }
 

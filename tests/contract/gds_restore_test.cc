@@ -1,5 +1,5 @@
-// What a restore by GPUDirect Storage promises beyond the contract: admission, proof of the path, and what auto makes of it.
-// The library is a stand-in.
+// What a restore by GPUDirect Storage promises beyond the contract: admission, proof of the path, and what auto makes
+// of it. The library is a stand-in.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

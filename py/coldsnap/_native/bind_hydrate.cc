@@ -129,7 +129,9 @@ HydrateOptions OptionsOf(const nb::dict& settings) {
     if (!settings.contains(name)) Throw(Status(Code::kRequestInvalid, StrCat("settings have no ", name)));
     return nb::cast<int64_t>(settings[name]);
   };
-  const auto small = [&number](const char* name) { return static_cast<int>(std::clamp<int64_t>(number(name), -1, 1000)); };
+  const auto small = [&number](const char* name) {
+    return static_cast<int>(std::clamp<int64_t>(number(name), -1, 1000));
+  };
   return {.chunk_bytes = static_cast<uint64_t>(number("chunk_bytes")),
           .queue_depth = small("queue_depth"),
           .read_threads = small("read_threads"),
@@ -191,8 +193,8 @@ void BindHydrate(nb::module_& m) {
       .def(nb::init<const std::string&>(), "device"_a)
       .def("prepare", &Prepare, "route"_a, "settings"_a,
            "Makes ring, threads and streams before the first restore; seconds that it took.")
-      .def("hydrate", &Run, "artifact"_a, "ranges"_a, "route"_a, "verify"_a, "settings"_a, "streams"_a,
-           "tick"_a.none(), "confirm"_a.none() = nb::none(),
+      .def("hydrate", &Run, "artifact"_a, "ranges"_a, "route"_a, "verify"_a, "settings"_a, "streams"_a, "tick"_a.none(),
+           "confirm"_a.none() = nb::none(),
            "Fills ranges (extent, address, nbytes) of the device from the artifact.\n\n"
            "`tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what "
            "it raises. `confirm()` has the last word before publishing: what it raises poisons.");

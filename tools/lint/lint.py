@@ -16,7 +16,7 @@ import time
 
 from tools.lint import checks
 
-CPP = (".cc", ".h", ".cu", ".cuh")
+CPP = (".c", ".cc", ".h", ".cu", ".cuh")
 STARLARK_NAMES = ("BUILD", "WORKSPACE", "BUILD.subset")
 # Off: advice for Bazel 8 that Bazel 4 can't follow, and macros of WORKSPACE, which have no name of their own.
 # What is lost between 32 and 64 bits: a sixth of the time that all of .clang-tidy takes.

@@ -20,6 +20,35 @@ def coldsnap_cc_binary(name, copts = [], **kwargs):
     """A C++ program; arguments as cc_binary."""
     cc_binary(name = name, copts = COPTS + copts, **kwargs)
 
+def coldsnap_cc_shared_library(name, exports, copts = [], linkopts = [], **kwargs):
+    """A shared library that stands alone: its libraries are linked in, and only what `exports` lists can be seen.
+
+    Args:
+        name: File name of the library.
+        exports: A linker's version script; every symbol that it names must be there.
+        copts: Further compiler options.
+        linkopts: Further linker options.
+        **kwargs: As for cc_binary.
+    """
+    coldsnap_cc_binary(
+        name = name,
+        additional_linker_inputs = [exports],
+        copts = ["-fdata-sections", "-ffunction-sections"] + copts,
+        linkopts = [
+            "-Wl,--version-script=$(location {})".format(exports),
+            "-Wl,--exclude-libs,ALL",
+            "-Wl,--gc-sections",
+            "-Wl,--no-undefined-version",
+            "-Wl,-rpath,'$$ORIGIN'",
+        ] + linkopts,
+        linkshared = True,
+        **kwargs
+    )
+
+def coldsnap_c_test(name, copts = [], size = "small", **kwargs):
+    """A program in C99 with a main() of its own that ends with 0; arguments as cc_test."""
+    cc_test(name = name, size = size, copts = COPTS + ["-std=c99", "-pedantic"] + copts, **kwargs)
+
 def coldsnap_cc_test(name, copts = [], deps = [], size = "small", **kwargs):
     """A GoogleTest program; GoogleTest, gmock and main() are linked in. Arguments as cc_test."""
     cc_test(

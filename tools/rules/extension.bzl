@@ -1,6 +1,6 @@
 """Extension modules over nanobind, and the stub files that describe them."""
 
-load(":cc.bzl", "coldsnap_cc_binary")
+load(":cc.bzl", "coldsnap_cc_shared_library")
 load(":python.bzl", "PySourcesInfo", "ToolsetInfo", "coldsnap_py_binary", "coldsnap_py_test")
 
 def _extension_impl(ctx):
@@ -83,19 +83,11 @@ def coldsnap_py_extension(name, module, srcs, deps = [], bundled = [], stub = No
     """
     _exports(name = name + "_exports", module = module, visibility = ["//visibility:private"])
     library = name + "_module.so"
-    coldsnap_cc_binary(
+    coldsnap_cc_shared_library(
         name = library,
         srcs = srcs,
-        additional_linker_inputs = [":" + name + "_exports"],
-        copts = ["-fdata-sections", "-ffunction-sections"] + copts,
-        linkopts = [
-            "-Wl,--version-script=$(location :{}_exports)".format(name),
-            "-Wl,--exclude-libs,ALL",
-            "-Wl,--gc-sections",
-            "-Wl,--no-undefined-version",
-            "-Wl,-rpath,'$$ORIGIN'",
-        ],
-        linkshared = True,
+        copts = copts,
+        exports = ":" + name + "_exports",
         visibility = ["//visibility:private"],
         deps = deps + ["//third_party/nanobind"],
     )

@@ -15,6 +15,7 @@
 
 #include "cc/device/gpu.h"
 #include "cc/hydrate/hydrate.h"
+#include "cc/hydrate/names.h"
 #include "py/coldsnap/_native/bindings.h"
 
 namespace nb = nanobind;
@@ -22,21 +23,6 @@ using namespace nb::literals;
 
 namespace coldsnap {
 namespace {
-
-Backend BackendOf(const std::string& name) {
-  if (name == "auto") return Backend::kAuto;
-  if (name == "buffered") return Backend::kBuffered;
-  if (name == "direct") return Backend::kDirect;
-  if (name == "gds") return Backend::kGds;
-  Throw(Status(Code::kRequestInvalid, StrCat("route is \"", name, "\", it must be auto, buffered, direct or gds")));
-}
-
-Verify VerifyOf(const std::string& name) {
-  if (name == "crc32") return Verify::kCrc32;
-  if (name == "crc32+sha256") return Verify::kCrc32Sha256;
-  if (name == "none") return Verify::kNone;
-  Throw(Status(Code::kRequestInvalid, StrCat("verify is \"", name, "\", it must be crc32, crc32+sha256 or none")));
-}
 
 // Runs functions of Python, and pending signal handlers, in the thread that called. What they raise is kept and raised
 // in place of the failure that it makes, once the restore has drained.
@@ -160,8 +146,8 @@ nb::dict Run(DeviceHydrator& self, const OpenArtifact& artifact, const std::vect
   for (const auto& [extent, address, nbytes] : ranges) targets.push_back({extent, {address, nbytes}});
   PythonTick python_tick(std::move(tick));
   HydrateOptions options = OptionsOf(settings);
-  options.backend = BackendOf(route);
-  options.verify = VerifyOf(verify);
+  options.backend = ValueOrThrow(BackendNamed(route));
+  options.verify = ValueOrThrow(VerifyNamed(verify));
   options.streams = streams;
   options.tick = std::ref(python_tick);
   options.confirm = [&] { return python_tick.Confirm(confirm); };
@@ -177,7 +163,7 @@ nb::dict Run(DeviceHydrator& self, const OpenArtifact& artifact, const std::vect
 
 double Prepare(DeviceHydrator& self, const std::string& route, const nb::dict& settings) {
   HydrateOptions options = OptionsOf(settings);
-  options.backend = BackendOf(route);
+  options.backend = ValueOrThrow(BackendNamed(route));
   const nb::gil_scoped_release release;
   return ValueOrThrow(self.hydrator().Prepare(options));
 }

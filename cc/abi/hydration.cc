@@ -25,7 +25,7 @@
 namespace coldsnap::abi {
 namespace {
 
-thread_local Status last_status;  // of this thread's last call
+thread_local Status last_failure;
 
 // Made beforehand: when it is needed there is no memory to make it.
 const Status host_memory_ran_out(Code::kOutOfMemory, "host memory ran out");
@@ -46,15 +46,17 @@ Status WhatWasThrown() noexcept {
   }
 }
 
-// Runs a function's body. What it returns or throws becomes the thread's last error.
+// Runs a function's body. What it returns or throws, if it fails, becomes the thread's last error.
 template <typename Body>
 int32_t Call(Body&& body) noexcept {
   try {
-    last_status = std::forward<Body>(body)();
+    Status status = std::forward<Body>(body)();
+    if (status.ok()) return 0;
+    last_failure = std::move(status);
   } catch (...) {
-    last_status = WhatWasThrown();
+    last_failure = WhatWasThrown();
   }
-  return last_status.ok() ? 0 : -1;
+  return -1;
 }
 
 std::optional<std::string> TextOf(const char* text) {
@@ -317,7 +319,7 @@ Status Close(coldsnap_hydration* handle) {
 
 // Leaves the last error as it is.
 int32_t LastError(coldsnap_hydration_error* into) noexcept {
-  const Status& last = last_status;
+  const Status& last = last_failure;
   const coldsnap_hydration_error told{.code = CodeName(last.code()).data(),  // a literal, so it ends with NUL
                                       .message = last.message().c_str(),
                                       .stage = last.stage().c_str(),

@@ -151,7 +151,7 @@ int32_t coldsnap_hydration_close(coldsnap_hydration* handle);
 
 typedef struct coldsnap_hydration_error {
   size_t struct_size;
-  const char* code;     // "data_loss", "request_invalid", ...; "ok": this thread's last call succeeded
+  const char* code;     // "data_loss", "request_invalid", ...; "ok": none has failed in this thread
   const char* message;  // what was being done, to what, with which numbers; then the cause
   const char* stage;    // of the data path: "open", "file", "ring", "device", "digest", "publish"; may be empty
   const char* remedy;   // may be empty
@@ -159,8 +159,9 @@ typedef struct coldsnap_hydration_error {
   int64_t native;
 } coldsnap_hydration_error;
 
-// How the calling thread's last call of another function went. The text is valid until its next one. Fails, and says
-// nothing more, only if the struct can't be filled.
+// Why the last call that failed in the calling thread did so. Calls that succeed leave it alone, so one that a garbage
+// collector or a callback makes in between is in nobody's way. The text is valid until the next failure in this thread.
+// Fails, and says nothing more, only if the struct can't be filled.
 int32_t coldsnap_hydration_last_error(coldsnap_hydration_error* error);
 
 #ifdef __cplusplus

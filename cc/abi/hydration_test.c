@@ -1,6 +1,7 @@
 // The C ABI as a program in C uses it, into memory from malloc().
 #include "cc/abi/hydration.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +132,6 @@ static void test_run_restores_and_reports(const fixture* made) {
                                                   .user = &progress};
   coldsnap_hydration_report report = {.struct_size = sizeof(report)};
   CHECK(coldsnap_hydration_run(handle, to.ranges, kCount, &options, &report) == 0);
-  CHECK(strcmp(last().code, "ok") == 0 && last().message[0] == '\0');
   CHECK(is_restored(&to, made));
   CHECK(progress.done_bytes == report.payload_bytes && progress.total_bytes == report.payload_bytes);
 
@@ -318,7 +318,37 @@ static void test_confirm_has_the_last_word(const fixture* made) {
   CHECK(coldsnap_hydration_close(handle) == 0);
 }
 
-static void test_two_handles(const fixture* made) {
+typedef struct restorer {
+  const fixture* from;
+  coldsnap_hydration* handle;
+  destination to;
+} restorer;
+
+static void* restore_often(void* of) {
+  restorer* const mine = of;
+  for (int i = 0; i < 20; ++i) {
+    memset(mine->to.bytes[0], kUntouched, kSizes[0]);
+    CHECK(coldsnap_hydration_run(mine->handle, mine->to.ranges, kCount, NULL, NULL) == 0);
+    CHECK(is_restored(&mine->to, mine->from));
+  }
+  return NULL;
+}
+
+static void test_two_handles_at_the_same_time(const fixture* made) {
+  restorer both[2];
+  pthread_t threads[2];
+  for (int i = 0; i < 2; ++i) {
+    both[i] = (restorer){.from = made, .handle = open_on_host(made), .to = destination_new()};
+    CHECK(pthread_create(&threads[i], NULL, restore_often, &both[i]) == 0);
+  }
+  for (int i = 0; i < 2; ++i) {
+    CHECK(pthread_join(threads[i], NULL) == 0);
+    destination_delete(&both[i].to);
+    CHECK(coldsnap_hydration_close(both[i].handle) == 0);
+  }
+}
+
+static void test_two_handles_and_two_artifacts(const fixture* made) {
   const uint64_t sizes[1] = {7};
   fixture* other = fixture_new(sizes, 1);
   coldsnap_hydration* first = open_on_host(made);
@@ -357,12 +387,27 @@ static void test_a_handle_without_an_artifact(void) {
   CHECK(coldsnap_hydration_close(NULL) == 0);
 }
 
-static void test_last_error_needs_a_struct(void) {
-  coldsnap_hydration_error error = {.struct_size = 5};
+static void* first_error_of_a_thread(void* unused) {
+  (void)unused;
+  CHECK(strcmp(last().code, "ok") == 0 && last().message[0] == '\0' && strcmp(last().domain, "none") == 0);
+  CHECK(failed(coldsnap_hydration_run(NULL, NULL, 0, NULL, NULL), "request_invalid", "handle is NULL"));
+  return NULL;
+}
+
+static void test_last_error_is_of_the_thread_and_of_failures(void) {
+  const coldsnap_hydration_open_options options = {.struct_size = sizeof(options), .device = "abacus"};
+  coldsnap_hydration* handle = NULL;
+  CHECK(failed(coldsnap_hydration_open(&options, &handle), "request_invalid", "abacus"));
   CHECK(coldsnap_hydration_close(NULL) == 0);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, first_error_of_a_thread, NULL) == 0);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(strstr(last().message, "abacus") != NULL);
+
+  coldsnap_hydration_error error = {.struct_size = 5};
   CHECK(coldsnap_hydration_last_error(&error) == -1);
   CHECK(coldsnap_hydration_last_error(NULL) == -1);
-  CHECK(strcmp(last().code, "ok") == 0);
+  CHECK(strstr(last().message, "abacus") != NULL);
 }
 
 int main(void) {
@@ -378,9 +423,10 @@ int main(void) {
   test_damage_is_found_and_poisons(made);
   test_progress_cancels(made);
   test_confirm_has_the_last_word(made);
-  test_two_handles(made);
+  test_two_handles_at_the_same_time(made);
+  test_two_handles_and_two_artifacts(made);
   test_a_handle_without_an_artifact();
-  test_last_error_needs_a_struct();
+  test_last_error_is_of_the_thread_and_of_failures();
   fixture_delete(made);
   puts("every check holds");
   return 0;

@@ -177,7 +177,7 @@ class _Restore:
 
     def _run_native(self, ticker: _Ticker) -> None:
         native = load_native()
-        found = native.Hydrator(self.device).hydrate(
+        found = self._hydrator_of(native)(self.device).hydrate(
             self.artifact.native,
             self.ranges,
             self._value("backend"),
@@ -195,6 +195,17 @@ class _Restore:
         if any(reason["code"] == "ring_shrunk" for reason in found["reasons"]):
             depth = settings.Setting(found["queue_depth"], account.settings["queue_depth"].source)
             account.settings = {**account.settings, "queue_depth": depth}
+
+    def _hydrator_of(self, native: Any) -> Any:
+        """The module's, or that of the library which the environment names."""
+        named = settings.native_library(os.environ)
+        if named is None:
+            return native.Hydrator
+        from coldsnap import native_library  # with ctypes, which `import coldsnap` leaves alone
+
+        library = native_library.load(*named)
+        self.account.library = library.version
+        return library.hydrator
 
 
 def _prepare(
@@ -226,6 +237,9 @@ def _settle(account: receipts.Account, backend: settings.Setting) -> None:
         return
     default = {"code": "provider_default", "detail": "the library's default provider is python"}
     reasons = [chosen if by else default]
+    if settings.native_library(os.environ) is not None:
+        unused = f"provider python calls no native library: {settings.NATIVE_LIBRARY}"
+        reasons.append({"code": "setting_unused", "detail": unused})
     full = dict(account.settings)
     for name in ("queue_depth", "read_threads"):
         if full[name].chosen:

@@ -46,7 +46,8 @@ class Receipt:
         residency: Share of the blob in the page cache, ``before`` and ``after``, 0 to 1; None where not known.
         gds_path: The path that GPUDirect Storage really took; None when it was not used.
         verify: ``mode`` and ``place`` of the digests compared.
-        versions: Of coldsnap, Python and what was loaded beside it.
+        versions: Of coldsnap, Python and what was loaded beside it; ``native_library`` has the file's name and its
+            SHA-256 where another library than the extension module did the work.
         machine: ``cpu``, ``cores`` (usable), ``memory_bytes``, ``kernel``, ``gpu`` (None when none was used).
         error: None, or ``{code, message, stage, remedy}``.
     """
@@ -97,6 +98,7 @@ class Account:
     residency: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
     place: str | None = None
     gpu: str | None = None
+    library: str | None = None
 
     def receipt(self, failure: BaseException | None = None) -> Receipt:
         """The receipt of this account; of a failed operation when there is a ``failure``."""
@@ -120,7 +122,7 @@ class Account:
             residency={when: self.residency.get(when) for when in ("before", "after")},
             gds_path=None,
             verify={"mode": mode, "place": self.place},
-            versions=versions(),
+            versions=versions() | ({"native_library": self.library} if self.library else {}),
             machine=machine(self.gpu),
             error=None if failure is None else error_entry(failure),
         )

@@ -27,8 +27,9 @@ PLACES = ("auto", "host", "device", "both")
 
 _SIZE_UNITS = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _PREFIX = "COLDSNAP_HYDRATION_"
-# Names of the contract that no code here reads yet. Set, they would change which code runs, so they are refused.
-_LATER = ("COLDSNAP_HYDRATION_NATIVE_LIBRARY", "COLDSNAP_HYDRATION_NATIVE_SHA256")
+# No rows of the table: a receipt holds no path, so it names the library among its versions.
+NATIVE_LIBRARY = _PREFIX + "NATIVE_LIBRARY"
+NATIVE_SHA256 = _PREFIX + "NATIVE_SHA256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +141,33 @@ def resolve(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
         chose them: `fit_ring` derives them, since that needs the machine.
     Raises:
         RequestInvalidError: A value is of the wrong kind, out of range or unknown.
-        RouteUnavailableError: A known value that this version can't do: gds, digests on the device, another library.
+        RouteUnavailableError: A known value that this version can't do: gds, digests on the device.
         NotAdmittedError: ``verify="none"``.
     """
     _warn_of_unknown(environ)
+    native_library(environ)  # refuses what makes no sense, also where no library will be called
     found = {spec.name: _resolve_one(spec, explicit.get(spec.name), environ) for spec in HYDRATION}
-    _refuse_what_is_not_here(found, environ)
+    _refuse_what_is_not_here(found)
     return found
+
+
+def native_library(environ: Mapping[str, str]) -> tuple[str, str | None] | None:
+    """The library to call in the place of the extension module, and the SHA-256 that it must have; None if none is named.
+
+    Raises:
+        RequestInvalidError: The digest is none, or there is a digest and no library.
+    """
+    path, sha256 = environ.get(NATIVE_LIBRARY, ""), environ.get(NATIVE_SHA256, "").lower()
+    if sha256 and not path:
+        raise errors.RequestInvalidError(
+            f"read {NATIVE_SHA256}: {NATIVE_LIBRARY} names no library, so there is nothing to compare it with",
+            remedy="set both, or neither",
+        )
+    if sha256 and not (len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")):
+        raise errors.RequestInvalidError(
+            f"read {NATIVE_SHA256}: {_show(sha256)} is no SHA-256", remedy="give its 64 hexadecimal digits"
+        )
+    return (path, sha256 or None) if path else None
 
 
 def _resolve_one(spec: Spec, given: Any, environ: Mapping[str, str]) -> Setting:
@@ -158,14 +179,7 @@ def _resolve_one(spec: Spec, given: Any, environ: Mapping[str, str]) -> Setting:
     return Setting(spec.default, "default")
 
 
-def _refuse_what_is_not_here(found: Mapping[str, Setting], environ: Mapping[str, str]) -> None:
-    for variable in _LATER:
-        if environ.get(variable):
-            raise errors.RouteUnavailableError(
-                f"use {variable}={environ[variable]}: this version calls no library but its own module",
-                stage="open",
-                remedy=f"unset {variable}",
-            )
+def _refuse_what_is_not_here(found: Mapping[str, Setting]) -> None:
     if found["backend"].value == "gds":
         raise errors.RouteUnavailableError(
             "hydrate with backend gds: this version has no gds route",
@@ -188,7 +202,7 @@ def _refuse_what_is_not_here(found: Mapping[str, Setting], environ: Mapping[str,
 
 
 def _warn_of_unknown(environ: Mapping[str, str]) -> None:
-    known = {spec.variable for spec in HYDRATION} | set(_LATER)
+    known = {spec.variable for spec in HYDRATION} | {NATIVE_LIBRARY, NATIVE_SHA256}
     for variable in environ:
         if variable.startswith(_PREFIX) and variable not in known:
             import difflib  # only a misspelling pays for it

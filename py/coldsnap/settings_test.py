@@ -111,11 +111,27 @@ def test_what_this_version_cannot_do_is_refused_and_says_what_works(name: str, v
     assert value in caught.value.message
 
 
-@pytest.mark.parametrize("variable", ["COLDSNAP_HYDRATION_NATIVE_LIBRARY", "COLDSNAP_HYDRATION_NATIVE_SHA256"])
-def test_another_library_is_not_silently_left_out(variable: str) -> None:
-    with pytest.raises(errors.RouteUnavailableError, match=variable):
-        settings.resolve({}, {variable: "x"})
-    settings.resolve({}, {variable: ""})
+def test_a_library_may_be_named_with_its_digest_or_without() -> None:
+    digest = "0123456789ABCDEF" * 4
+    assert settings.native_library({}) is None
+    assert settings.native_library({settings.NATIVE_LIBRARY: "", settings.NATIVE_SHA256: ""}) is None
+    assert settings.native_library({settings.NATIVE_LIBRARY: "x.so"}) == ("x.so", None)
+    both = {settings.NATIVE_LIBRARY: "x.so", settings.NATIVE_SHA256: digest}
+    assert settings.native_library(both) == ("x.so", digest.lower())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        settings.resolve({}, both)
+
+
+def test_a_digest_without_a_library_is_refused_whoever_moves_the_bytes() -> None:
+    with pytest.raises(errors.RequestInvalidError, match=r"NATIVE_SHA256: COLDSNAP_HYDRATION_NATIVE_LIBRARY names no"):
+        settings.resolve({"backend": "python"}, {settings.NATIVE_SHA256: "0" * 64})
+
+
+@pytest.mark.parametrize("digest", ["0" * 63, "0" * 65, "g" * 64, "sha256:" + "0" * 57, "٣" * 64])
+def test_what_is_no_digest_is_refused(digest: str) -> None:
+    with pytest.raises(errors.RequestInvalidError, match="is no SHA-256"):
+        settings.resolve({}, {settings.NATIVE_LIBRARY: "x.so", settings.NATIVE_SHA256: digest})
 
 
 def test_a_misspelt_variable_is_warned_of_with_the_nearest_name() -> None:

@@ -137,7 +137,9 @@ def why_no_direct(folder: pathlib.Path) -> str | None:
 def comparable(receipt: coldsnap.Receipt) -> dict[str, Any]:
     """What two providers must agree on: everything but route, provider, reasons, times and settings."""
     differs = {"routes", "provider", "reasons", "settings", "stages_s", "wall_s", "bytes_per_second", "limiting_stage"}
-    return {key: value for key, value in receipt.as_dict().items() if key not in differs}
+    found = {key: value for key, value in receipt.as_dict().items() if key not in differs}
+    found["versions"].pop("native_library", None)  # of the provider that calls one
+    return found
 
 
 def codes(receipt: coldsnap.Receipt) -> list[str]:

@@ -115,7 +115,8 @@ def test_receipts_agree(tmp_path: pathlib.Path, verify: str) -> None:
 def test_the_default_is_python_and_says_that_nobody_chose_it(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("COLDSNAP_HYDRATION_BACKEND", raising=False)
+    for variable in ("COLDSNAP_HYDRATION_BACKEND", "COLDSNAP_HYDRATION_NATIVE_LIBRARY"):
+        monkeypatch.delenv(variable, raising=False)
     tensors = {"w": helpers.random_bytes(1000)}
     artifact = helpers.write(tmp_path / "artifact", tensors)
     receipt = coldsnap.hydrate(artifact, helpers.untouched_like(tensors))

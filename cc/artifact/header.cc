@@ -7,18 +7,25 @@
 
 #include "cc/artifact/dtype.h"
 #include "cc/artifact/json_text.h"
+#include "cc/artifact/text_sink.h"
 
 namespace coldsnap {
 namespace {
+
+// The length of what follows, little-endian.
+std::string PrefixOf(uint64_t data_start) {
+  const uint64_t length = data_start - kHeaderPrefixBytes;
+  std::string prefix;
+  for (size_t i = 0; i < kHeaderPrefixBytes; ++i) prefix.push_back(static_cast<char>(length >> (8 * i)));
+  return prefix;
+}
 
 // Appends entries in data order. A gap before an entry is declared by an entry of its own, since safetensors wants
 // offsets without holes.
 class HeaderText {
  public:
-  explicit HeaderText(size_t reserve_bytes) {
-    text_.reserve(reserve_bytes);
-    text_.assign(kHeaderPrefixBytes, '\0');
-    text_.append(R"({"__metadata__":{"format":"pt","coldsnap.format":"1"})");
+  HeaderText(TextSink& sink, std::string_view prefix) : sink_(sink), text_(sink.out()) {
+    text_.append(prefix).append(R"({"__metadata__":{"format":"pt","coldsnap.format":"1"})");
   }
 
   void Tensor(const TensorRecord& tensor, uint64_t begin, uint64_t end) {
@@ -42,15 +49,13 @@ class HeaderText {
     if (begin > at_) Bytes("__pad__.", pads_++, at_, begin);
   }
 
-  uint64_t size() const { return text_.size(); }
+  uint64_t size() const { return sink_.position(); }
 
-  std::string Finish() && {
+  // Closes and pads the text, and returns its size.
+  uint64_t Finish() {
     text_.push_back('}');
-    const uint64_t data_start = AlignUp(text_.size(), kGroupAlignment);
-    text_.resize(data_start, ' ');
-    const uint64_t length = data_start - kHeaderPrefixBytes;
-    for (size_t i = 0; i < kHeaderPrefixBytes; ++i) text_[i] = static_cast<char>(length >> (8 * i));  // little-endian
-    return std::move(text_);
+    text_.append(AlignUp(size(), kGroupAlignment) - size(), ' ');
+    return size();
   }
 
  private:
@@ -72,10 +77,12 @@ class HeaderText {
     text_.push_back(',');
     AppendJsonInteger(text_, end);
     text_.append("]}");
+    sink_.Item();
     at_ = end;
   }
 
-  std::string text_;
+  TextSink& sink_;
+  std::string& text_;
   std::string name_;
   uint64_t at_ = 0;
   uint64_t pads_ = 0;
@@ -98,10 +105,10 @@ void AddExtent(HeaderText& header, const HeaderInput& in, size_t extent) {
   }
 }
 
-// Nothing when it would pass `limit_bytes`.
-std::optional<std::string> Write(const HeaderInput& in, bool whole_groups, uint64_t limit_bytes) {
-  // Ample for names of 60 bytes, gaps included; what stays unused is never touched.
-  HeaderText header(kGroupAlignment + std::min(limit_bytes, 256 * uint64_t{in.nbytes.size()}));
+// Returns the size; nothing when it would pass `limit_bytes`.
+std::optional<uint64_t> Write(const HeaderInput& in, bool whole_groups, uint64_t limit_bytes, std::string_view prefix,
+                              TextSink& sink) {
+  HeaderText header(sink, prefix);
   for (const TensorRecord& tensor : in.tensors) {
     if (!tensor.extent && FitsHeader(tensor)) header.Tensor(tensor, 0, 0);
   }
@@ -116,9 +123,17 @@ std::optional<std::string> Write(const HeaderInput& in, bool whole_groups, uint6
     }
   }
   header.PadTo(in.placement.data_bytes);
-  std::string text = std::move(header).Finish();
-  if (text.size() > limit_bytes + kHeaderPrefixBytes) return std::nullopt;
-  return text;
+  const uint64_t data_start = header.Finish();
+  if (data_start > limit_bytes + kHeaderPrefixBytes) return std::nullopt;
+  return data_start;
+}
+
+Status TooLong(const HeaderInput& in, uint64_t limit_bytes) {
+  return Status(
+      Code::kRequestInvalid,
+      StrCat("the header of ", in.tensors.size(), " tensors in ", in.nbytes.size(), " extents passes ", limit_bytes,
+             " bytes even with one entry for each group of small extents; capture the tensors in several "
+             "shards"));
 }
 
 }  // namespace
@@ -138,12 +153,27 @@ std::vector<size_t> NameExtents(std::span<const TensorRecord> tensors, std::span
 Result<std::string> BuildHeader(std::span<const TensorRecord> tensors, std::span<const uint64_t> nbytes,
                                 const Placement& placement, uint64_t limit_bytes) {
   const HeaderInput in{tensors, nbytes, placement, NameExtents(tensors, nbytes)};
-  if (auto text = Write(in, /*whole_groups=*/false, limit_bytes)) return *std::move(text);
-  if (auto text = Write(in, /*whole_groups=*/true, limit_bytes)) return *std::move(text);
-  return Status(
-      Code::kRequestInvalid,
-      StrCat("the header of ", tensors.size(), " tensors in ", nbytes.size(), " extents passes ", limit_bytes,
-             " bytes even with one entry for each group of small extents; capture the tensors in several shards"));
+  for (const bool whole_groups : {false, true}) {
+    // Ample for names of 60 bytes, gaps included; what stays unused is never touched.
+    StringSink sink(kGroupAlignment + std::min(limit_bytes, 256 * uint64_t{nbytes.size()}));
+    const auto data_start = Write(in, whole_groups, limit_bytes, PrefixOf(kHeaderPrefixBytes), sink);
+    if (!data_start) continue;
+    std::string text = std::move(sink).Finish();
+    text.replace(0, kHeaderPrefixBytes, PrefixOf(*data_start));
+    return text;
+  }
+  return TooLong(in, limit_bytes);
+}
+
+Result<HeaderDigest> DigestHeader(std::span<const TensorRecord> tensors, std::span<const uint64_t> nbytes,
+                                  const Placement& placement, uint64_t data_start) {
+  const HeaderInput in{tensors, nbytes, placement, NameExtents(tensors, nbytes)};
+  for (const bool whole_groups : {false, true}) {
+    HashSink sink;
+    const auto size = Write(in, whole_groups, kMaxHeaderBytes, PrefixOf(data_start), sink);
+    if (size) return HeaderDigest{*size, std::move(sink).Finish()};
+  }
+  return TooLong(in, kMaxHeaderBytes);
 }
 
 }  // namespace coldsnap

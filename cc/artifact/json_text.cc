@@ -1,6 +1,7 @@
 #include "cc/artifact/json_text.h"
 
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cstring>
 
@@ -35,26 +36,16 @@ constexpr std::array<bool, 256> MakeEscapedTable() {
 }
 constexpr std::array<bool, 256> kEscaped = MakeEscapedTable();
 
-// Whether a byte of `word` has to be escaped: below 0x20, `"` or `\`. The bytes are tested side by side: a subtraction
-// borrows into the top bit of exactly the bytes that are below the bound, or zero after the exclusive or.
+// The top bits of the bytes that have to be escaped: below 0x20, `"` or `\`. The bytes are tested side by side: a
+// subtraction borrows into the top bit of those that are below the bound, or zero after the exclusive or. Next to a
+// byte that does, the borrow may set the one above too, so only the lowest bit is exact.
 constexpr uint64_t EveryByte(uint64_t byte) { return byte * 0x0101010101010101U; }
-bool AnyEscaped(uint64_t word) {
+uint64_t EscapedBytes(uint64_t word) {
   const uint64_t quote = word ^ EveryByte('"');
   const uint64_t backslash = word ^ EveryByte('\\');
   const uint64_t hits = ((word - EveryByte(0x20)) & ~word) | ((quote - EveryByte(1)) & ~quote) |
                         ((backslash - EveryByte(1)) & ~backslash);
-  return (hits & EveryByte(0x80)) != 0;
-}
-
-// How many bytes at the start of `text` stand for themselves.
-size_t PlainBytes(std::string_view text) {
-  size_t at = 0;
-  for (uint64_t word = 0; text.size() - at >= sizeof(word); at += sizeof(word)) {
-    std::memcpy(&word, text.data() + at, sizeof(word));
-    if (AnyEscaped(word)) break;
-  }
-  while (at < text.size() && !kEscaped[static_cast<unsigned char>(text[at])]) ++at;
-  return at;
+  return hits & EveryByte(0x80);
 }
 
 void AppendEscaped(std::string& out, unsigned char c) {
@@ -105,6 +96,17 @@ std::optional<size_t> FirstInvalidUtf8(std::string_view text) {
     at += length;
   }
   return std::nullopt;
+}
+
+size_t PlainBytes(std::string_view text) {
+  static_assert(std::endian::native == std::endian::little, "the first byte of a word is its lowest");
+  size_t at = 0;
+  for (uint64_t word = 0; text.size() - at >= sizeof(word); at += sizeof(word)) {
+    std::memcpy(&word, text.data() + at, sizeof(word));
+    if (const uint64_t hits = EscapedBytes(word)) return at + static_cast<size_t>(std::countr_zero(hits)) / 8;
+  }
+  while (at < text.size() && !kEscaped[static_cast<unsigned char>(text[at])]) ++at;
+  return at;
 }
 
 void AppendJsonString(std::string& out, std::string_view text) {

@@ -15,6 +15,9 @@ namespace coldsnap {
 // Where `text` stops being UTF-8 (overlong forms, surrogates and values past U+10FFFF are not), if it does.
 std::optional<size_t> FirstInvalidUtf8(std::string_view text);
 
+// How many bytes at the start of `text` stand for themselves in a JSON string.
+size_t PlainBytes(std::string_view text);
+
 // Appends `text`, which is valid UTF-8, as a JSON string. Escaped are only `"`, `\` and U+0000..U+001F, the latter as
 // \b \t \n \f \r or four lower-case hex digits.
 void AppendJsonString(std::string& out, std::string_view text);

@@ -1,12 +1,14 @@
 #include "cc/artifact/manifest.h"
 
 #include <future>
+#include <optional>
 #include <utility>
 
 #include "cc/artifact/canonical_json.h"
 #include "cc/artifact/header.h"
 #include "cc/artifact/json_text.h"
 #include "cc/artifact/manifest_reader.h"
+#include "cc/artifact/manifest_scanner.h"
 #include "cc/artifact/manifest_text.h"
 #include "cc/artifact/placement.h"
 #include "cc/base/hex.h"
@@ -104,10 +106,11 @@ Status CheckPlacement(const Manifest& manifest) {
   const std::vector<uint64_t> nbytes = SizesOf(manifest.extents);
   const auto placement = PlaceExtents(nbytes);
   if (!placement.ok()) return Invalid(placement.status().message());
-  const auto header = BuildHeader(manifest.tensors, nbytes, *placement);
+  const auto header = DigestHeader(manifest.tensors, nbytes, *placement, manifest.data_start);
   if (!header.ok()) return Invalid(header.status().message());
-  if (manifest.data_start != header->size()) {
-    return Invalid(StrCat("data_start is ", manifest.data_start, " but the header takes ", header->size(), " bytes"));
+  if (manifest.data_start != header->data_start) {
+    return Invalid(
+        StrCat("data_start is ", manifest.data_start, " but the header takes ", header->data_start, " bytes"));
   }
   for (size_t i = 0; i < nbytes.size(); ++i) {
     const uint64_t expected = manifest.data_start + placement->offsets[i];
@@ -120,9 +123,9 @@ Status CheckPlacement(const Manifest& manifest) {
   if (blob_bytes > kMaxInteger || manifest.blob_bytes != blob_bytes) {
     return Invalid(StrCat("blob_bytes is ", manifest.blob_bytes, " but header and extents take ", blob_bytes));
   }
-  if (const Sha256 digest = DigestOfText(*header); manifest.header_sha256 != digest) {
+  if (manifest.header_sha256 != header->sha256) {
     return Invalid(StrCat("header_sha256 is ", ToHex(manifest.header_sha256), " but the header of these tensors has ",
-                          ToHex(digest)));
+                          ToHex(header->sha256)));
   }
   return Status::Ok();
 }
@@ -134,13 +137,18 @@ Status CheckMeaning(const Manifest& manifest) {
   return CheckPlacement(manifest);
 }
 
-// The text is the one that WriteManifest gives, and its parts have the digests that it states.
-Status CheckText(std::string_view text, const Manifest& manifest) {
+// The text is the one that WriteManifest gives.
+Result<ManifestSlices> CheckForm(std::string_view text, const Manifest& manifest) {
   CompareSink canonical(text);
   const ManifestSlices slices = WriteManifestText(manifest, canonical);
   if (const std::string difference = std::move(canonical).Finish(); !difference.empty()) {
     return Invalid(StrCat("not canonical ", difference));
   }
+  return slices;
+}
+
+// The text's parts have the digests that it states.
+Status CheckDigests(std::string_view text, const Manifest& manifest, const ManifestSlices& slices) {
   const auto slice = [&](size_t begin, size_t end) { return text.substr(begin, end - begin); };
   const Sha256 layout = LayoutDigestOfText(manifest.scalars, slice(slices.tensors_begin, slices.tensors_end));
   if (manifest.layout_digest != layout) {
@@ -192,12 +200,23 @@ std::string WriteManifest(const Manifest& manifest) {
 }
 
 Result<Manifest> ParseManifest(std::string_view text) {
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifestFields(text));
+  std::optional<ScannedManifest> scanned = ScanManifest(text);
+  Manifest manifest;
+  if (scanned) {
+    manifest = std::move(scanned->manifest);
+  } else {
+    ASSIGN_OR_RETURN(manifest, ReadManifestFields(text));
+  }
+  const auto check_text = [&]() -> Status {
+    if (scanned) return CheckDigests(text, manifest, scanned->slices);
+    ASSIGN_OR_RETURN(const ManifestSlices slices, CheckForm(text, manifest));
+    return CheckDigests(text, manifest, slices);
+  };
   // Each half reads the manifest and changes nothing. A thread is worth its start from some 10,000 tensors on; where
   // none can be had, async runs the half when it is asked for.
   constexpr size_t kManyBytes = 2 * kMiB;
   const auto policy = text.size() < kManyBytes ? std::launch::deferred : std::launch::async | std::launch::deferred;
-  std::future<Status> text_checked = std::async(policy, [&] { return CheckText(text, manifest); });
+  std::future<Status> text_checked = std::async(policy, check_text);
   const Status meaning = CheckMeaning(manifest);
   const Status as_text = text_checked.get();  // also before an error leaves: it uses what is here
   RETURN_IF_ERROR(meaning);                   // first: it names the tensor or extent

@@ -37,6 +37,7 @@ class TextSink {
 
 class StringSink : public TextSink {
  public:
+  explicit StringSink(size_t reserve_bytes = 0) { text_.reserve(reserve_bytes); }
   std::string Finish() &&;
 
  private:

@@ -28,8 +28,8 @@ PLACES = ("auto", "host", "device", "both")
 _SIZE_UNITS = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _PREFIX = "COLDSNAP_HYDRATION_"
 # No rows of the table: a receipt holds no path, so it names the library among its versions.
-NATIVE_LIBRARY = _PREFIX + "NATIVE_LIBRARY"
-NATIVE_SHA256 = _PREFIX + "NATIVE_SHA256"
+NATIVE_LIBRARY = "COLDSNAP_HYDRATION_NATIVE_LIBRARY"
+NATIVE_SHA256 = "COLDSNAP_HYDRATION_NATIVE_SHA256"
 
 
 @dataclass(frozen=True, slots=True)

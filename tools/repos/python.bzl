@@ -98,7 +98,7 @@ def _install_torch(ctx):
 
 def _python_environment_impl(ctx):
     # Resolving the labels first makes their files inputs, and restarts the fetch before anything is done.
-    for lock in [ctx.attr.requirements, ctx.attr.torch_cpu, ctx.attr.torch_cuda]:
+    for lock in [ctx.attr.requirements, ctx.attr.torch_cpu, ctx.attr.torch_cuda] + ctx.attr.also:
         if lock:
             ctx.path(lock)
     python = _interpreter(ctx)
@@ -108,7 +108,8 @@ def _python_environment_impl(ctx):
         [python.executable, "-m", "venv", "venv"],
         "apt-get install python3-venv where the interpreter is Debian's own",
     )
-    _install(ctx, ctx.attr.requirements)
+    for lock in [ctx.attr.requirements] + ctx.attr.also:
+        _install(ctx, lock)
 
     site = "venv/lib/python{}.{}/site-packages".format(*python.version)
     if ctx.attr.torch_cuda:
@@ -146,6 +147,7 @@ def _python_environment_impl(ctx):
 python_environment = repository_rule(
     implementation = _python_environment_impl,
     attrs = {
+        "also": attr.label_list(allow_files = True, doc = "Locks of what comes on top of `requirements`."),
         "native": attr.bool(doc = "Also give the interpreter's headers and nanobind, to compile extension modules."),
         "requirements": attr.label(mandatory = True, allow_single_file = True),
         "torch_cpu": attr.label(allow_single_file = True, doc = "Lock of torch's CPU build."),

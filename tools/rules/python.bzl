@@ -176,6 +176,7 @@ _py_test = rule(
 _ENVIRONMENTS = {
     "base": "@pyenv//:env",
     "lint": "@lint_env//:env",
+    "peers": "@pyenv_peers//:env",
     "torch": "@pyenv_torch//:env",
 }
 
@@ -195,7 +196,7 @@ def coldsnap_py_binary(name, srcs, main = None, env = "base", **kwargs):
         name: Name of the target.
         srcs: Sources.
         main: The source that is run.
-        env: "base", or "torch" for the environment that has torch.
+        env: "base", "torch" for the environment that has torch, or "peers" for torch and the loaders of others.
         **kwargs: data, deps, environment (a dict of variables), args, tags, visibility ...
     """
     _py_binary(name = name, srcs = srcs, main = main or srcs[0], toolset = _toolset(name, env), **kwargs)

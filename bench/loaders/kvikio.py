@@ -24,7 +24,8 @@ class KvikIO(base.Loader):
         defaults = importlib.import_module("kvikio.defaults")
         threads = min(len(os.sched_getaffinity(0)), _THREADS)
         defaults.set("num_threads", threads)
-        path = "without cuFile" if defaults.is_compat_mode_preferred() else "cuFile"
+        # Whether cuFile takes the file is decided for each file, and not told.
+        path = "without cuFile" if defaults.is_compat_mode_preferred() else "cuFile if it takes the file"
         self.how = f"{path}, {threads} threads, tasks of {defaults.get('task_size') >> 20} MiB"
 
     def read(self, path: Path, device: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from coldsnap.errors import (
 )
 from coldsnap.hydrate import hydrate
 from coldsnap.receipts import Receipt
+from coldsnap.verify import verify
 from coldsnap.version import VERSION
 
 __version__ = VERSION
@@ -59,4 +60,5 @@ __all__ = [
     "__version__",
     "hydrate",
     "open",
+    "verify",
 ]

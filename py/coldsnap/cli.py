@@ -1,4 +1,4 @@
-"""The ``coldsnap`` command: ``coldsnap calibrate ...``, ``coldsnap --version``."""
+"""The ``coldsnap`` command: ``coldsnap calibrate ...``, ``coldsnap verify ...``, ``coldsnap --version``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ USAGE = """\
 usage: coldsnap COMMAND [flags]
 
   calibrate    measure this machine and how close restores come to it
+  verify       read a whole artifact and compare every digest
 
   --version    print the version
   --help       this text; `coldsnap COMMAND --help` tells a command's flags
@@ -39,8 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         from coldsnap import calibrate  # numpy and rich come with it; --version should not wait for them
 
         return calibrate.main(arguments[1:])
+    if command == "verify":
+        from coldsnap import verify_command
+
+        return verify_command.main(arguments[2:])
     what = f"run {command!r}: no such command" if command else "run: no command was given"
-    print(f"coldsnap: {what}; known: calibrate; see coldsnap --help", file=sys.stderr)
+    print(f"coldsnap: {what}; known: calibrate, verify; see coldsnap --help", file=sys.stderr)
     return 2
 
 

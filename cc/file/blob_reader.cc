@@ -20,20 +20,18 @@ Status DirectRefused(const std::string& name, std::string_view why, const Status
 
 }  // namespace
 
-Result<UniqueFd> OpenDirect(int dir_fd, const std::string& name, int blob_fd) {
-  Result<UniqueFd> direct = OpenFileAt(dir_fd, name, O_DIRECT);
-  if (!direct.ok()) return DirectRefused(name, direct.status().message(), direct.status());
-  ASSIGN_OR_RETURN(const bool same, SameFile((*direct).get(), blob_fd, name));
-  if (same) return direct;
-  return Status(Code::kDataLoss, StrCat("open ", name, " for direct reads: it was replaced since it was checked"));
-}
-
 Result<BlobReader> BlobReader::Open(Route route, int dir_fd, const std::string& name, int blob_fd) {
   BlobReader reader(route, name, blob_fd);
   if (route == Route::kBuffered) return reader;
 
-  ASSIGN_OR_RETURN(reader.direct_, OpenDirect(dir_fd, name, blob_fd));
+  Result<UniqueFd> direct = OpenFileAt(dir_fd, name, O_DIRECT);
+  if (!direct.ok()) return DirectRefused(name, direct.status().message(), direct.status());
+  reader.direct_ = *std::move(direct);
   reader.fd_ = reader.direct_.get();
+  ASSIGN_OR_RETURN(const bool same, SameFile(reader.fd_, blob_fd, name));
+  if (!same)
+    return Status(Code::kDataLoss, StrCat("open ", name, " for direct reads: it was replaced since it was checked"));
+
   const std::optional<DirectAlignment> alignment = DirectAlignmentOf(reader.fd_);
   if (!alignment) return DirectRefused(name, "the file system says that this file can't (statx: alignment 0)");
   reader.alignment_bytes_ = std::bit_ceil(std::max(alignment->memory_bytes, alignment->offset_bytes));

@@ -16,10 +16,6 @@
 
 namespace coldsnap {
 
-// The file `name` of `dir_fd` once more, for O_DIRECT; kRouteUnavailable where it can't be opened so, kDataLoss where
-// it is no longer the one that `blob_fd` has open.
-Result<UniqueFd> OpenDirect(int dir_fd, const std::string& name, int blob_fd);
-
 class BlobReader {
  public:
   // `blob_fd` is the file as it was checked, open for buffered reads, `dir_fd` and `name` where it was found; it is

@@ -1,10 +1,12 @@
 #include "cc/hydrate/gds_reader.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "cc/base/check.h"
-#include "cc/file/blob_reader.h"
+#include "cc/sys/files.h"
 
 namespace coldsnap {
 
@@ -13,7 +15,7 @@ Result<GdsReader> GdsReader::Open(const OpenArtifact& artifact, SharedGdsDriver 
     ASSIGN_OR_RETURN(driver, GdsDriver::Get());
   }
   ASSIGN_OR_RETURN(const GdsReads before, driver->CountReads());
-  ASSIGN_OR_RETURN(UniqueFd fd, OpenDirect(artifact.shard_dir_fd(), kBlobFile, artifact.blob_fd()));
+  ASSIGN_OR_RETURN(UniqueFd fd, ReopenFile(artifact.blob_fd(), O_DIRECT, kBlobFile));
   ASSIGN_OR_RETURN(GdsFile file, GdsFile::Register(driver, std::move(fd), kBlobFile));
   return GdsReader(std::move(driver), before, std::move(file));
 }

@@ -239,7 +239,7 @@ Hydrator::~Hydrator() {
   if (::getpid() == crew_.pid()) return;
   // The parent goes on using the device, and none of its objects can be given back from here.
   static_cast<void>(ring_.release());
-  for (std::unique_ptr<SharedLane>& lane : lanes_) static_cast<void>(lane.release());
+  for (std::unique_ptr<Lane>& lane : lanes_) static_cast<void>(lane.release());
 }
 
 Status Hydrator::CheckFree() {
@@ -273,8 +273,7 @@ Status Hydrator::MakeHands(const Hands& hands) {
   while (static_cast<int>(lanes_.size()) < hands.lanes()) {
     Result<std::unique_ptr<Lane>> lane = gpu_.OpenLane();
     if (!lane.ok()) return std::move(lane).status().WithStage("device");
-    lanes_.push_back(std::make_unique<SharedLane>());
-    lanes_.back()->lane = *std::move(lane);
+    lanes_.push_back(*std::move(lane));
   }
   return crew_.Grow(hands.all(), gpu_.NumaNode());
 }

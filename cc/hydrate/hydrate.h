@@ -109,7 +109,7 @@ class Hydrator {
   std::atomic<bool> busy_ = false;
   int asked_slots_ = 0;  // of the ring; it may have got fewer
   std::unique_ptr<Ring> ring_;
-  std::vector<std::unique_ptr<SharedLane>> lanes_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
   Crew crew_;  // goes first
 };
 

@@ -28,12 +28,6 @@
 
 namespace coldsnap {
 
-// A lane of one thread, which others borrow for small pieces.
-struct SharedLane {
-  std::mutex mutex;
-  std::unique_ptr<Lane> lane;
-};
-
 // The windows of a plan that one reader reads, by index.
 struct Share {
   const BlobReader* reader = nullptr;  // none where there are no windows, and for GPUDirect Storage
@@ -55,7 +49,7 @@ class Readers {
   // All of them must outlive the readers. `ranges` are the destinations by extent; `lanes` as many as `hands` has;
   // `ring` may be null where neither share has a reader; `gds` reads the direct share in place of a reader.
   Readers(const ReadPlan& plan, const Share& buffered, const Share& direct, const GdsReader* gds,
-          std::span<const DeviceRange> ranges, Gpu& gpu, Ring* ring, std::span<const std::unique_ptr<SharedLane>> lanes,
+          std::span<const DeviceRange> ranges, Gpu& gpu, Ring* ring, std::span<const std::unique_ptr<Lane>> lanes,
           Verifier& verifier)
       : plan_(plan),
         buffered_(buffered),
@@ -82,15 +76,14 @@ class Readers {
   };
 
   Status RunMember(const Hands& hands, int member, Times& times);
-  Status ReadAndSend(int member, Times& times);
+  Status ReadAndSend(Lane& lane, Times& times);
   Status ReadWindows(Times& times);
   Status ReadPastHost(Times& times);
-  Status SendWindows(int member, Times& times);
+  Status SendWindows(Lane& lane, Times& times);
   Status ReadInBlocks(const Window& window, const EmptySlot& slot, Times& times);
   Status VerifyWindow(const Window& window, const EmptySlot& slot);
   DeviceRange DestinationOf(const Segment& segment) const;
-  Status Send(const Window& window, EmptySlot slot, int member);
-  SharedLane& LaneFor(int member, size_t copies) const;
+  Status Send(const Window& window, EmptySlot slot, Lane& lane);
   // The next window of a share, until they run out or something has failed.
   std::optional<uint32_t> Take(const Share& share, std::atomic<size_t>& next);
   void Fail(Status status);
@@ -102,7 +95,7 @@ class Readers {
   std::span<const DeviceRange> ranges_;
   Gpu& gpu_;
   Ring* ring_;
-  std::span<const std::unique_ptr<SharedLane>> lanes_;
+  std::span<const std::unique_ptr<Lane>> lanes_;
   Verifier& verifier_;
 
   std::atomic<size_t> next_buffered_ = 0;

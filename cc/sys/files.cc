@@ -94,6 +94,15 @@ Result<UniqueFd> OpenFileAt(int dir_fd, const std::string& name, int extra_flags
   return fd;
 }
 
+Result<UniqueFd> ReopenFile(int fd, int flags, std::string_view name) {
+  const std::string path = StrCat("/proc/self/fd/", fd);
+  for (;;) {
+    const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+    if (opened >= 0) return UniqueFd(opened);
+    if (errno != EINTR) return Status::FromErrno(errno, StrCat("open ", name, " again as ", path));
+  }
+}
+
 Result<uint64_t> FileSize(int fd, std::string_view name) {
   struct stat info{};
   if (::fstat(fd, &info) != 0) return Status::FromErrno(errno, StrCat("stat ", name));

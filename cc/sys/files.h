@@ -30,6 +30,10 @@ Result<UniqueFd> OpenDirectoryAt(int dir_fd, const std::string& name);
 // that is not a regular file is refused.
 Result<UniqueFd> OpenFileAt(int dir_fd, const std::string& name, int extra_flags = 0);
 
+// The very file that `fd` has open, once more, for reading with `flags` and none else: cuFile refuses descriptors that
+// were opened with O_NOFOLLOW or O_NONBLOCK (error 5019). Needs /proc.
+Result<UniqueFd> ReopenFile(int fd, int flags, std::string_view name);
+
 Result<uint64_t> FileSize(int fd, std::string_view name);
 // True when both descriptors are the same file (device and inode).
 Result<bool> SameFile(int a, int b, std::string_view name);

@@ -334,6 +334,14 @@ cudaError_t MemcpyBatchAsync(void* const* to, const void* const* from, const siz
   }
   return cudaSuccess;
 }
+cudaError_t Scatter(const ScatterTable& table, cudaStream_t stream) {
+  for (uint32_t i = 0; i < table.count; ++i) {
+    const ScatterPiece& piece = table.pieces[i];
+    auto* const to = reinterpret_cast<void*>(piece.to);  // NOLINT(performance-no-int-to-ptr): a device address
+    if (const cudaError_t error = MemcpyAsync(to, table.base + piece.from, piece.nbytes, stream)) return error;
+  }
+  return cudaSuccess;
+}
 cudaError_t MemsetAsync(void* to, int value, size_t nbytes, cudaStream_t stream) {
   auto* const start = static_cast<std::byte*>(to);
   return Submit(stream, {.to = start, .value = value, .nbytes = nbytes}, start);

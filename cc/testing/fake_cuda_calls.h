@@ -5,6 +5,8 @@
 
 #include <cstddef>
 
+#include "cc/device/scatter.h"
+
 namespace coldsnap::fake_cuda {
 
 bool Active();
@@ -35,6 +37,7 @@ cudaError_t EventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t
 cudaError_t MemcpyAsync(void* to, const void* from, size_t nbytes, cudaStream_t stream);
 cudaError_t MemcpyBatchAsync(void* const* to, const void* const* from, const size_t* nbytes, size_t count,
                              cudaStream_t stream);
+cudaError_t Scatter(const ScatterTable& table, cudaStream_t stream);
 cudaError_t MemsetAsync(void* to, int value, size_t nbytes, cudaStream_t stream);
 
 }  // namespace coldsnap::fake_cuda

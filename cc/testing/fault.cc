@@ -54,6 +54,8 @@ constexpr std::array<std::string_view, kFaultPoints> kFaultPointNames = {
     "cudaEventElapsedTime",
     "cudaMemcpyAsync",
     "cudaMemcpyBatchAsync",
+    "coldsnap_scatter_works",
+    "coldsnap_scatter",
     "cudaMemsetAsync",
 };
 

@@ -60,6 +60,8 @@ enum class FaultPoint : uint8_t {
   kCudaEventElapsedTime,
   kCudaMemcpyAsync,
   kCudaMemcpyBatchAsync,
+  kScatterWorks,
+  kScatter,
   kCudaMemsetAsync,
 };
 inline constexpr size_t kFaultPoints = static_cast<size_t>(FaultPoint::kCudaMemsetAsync) + 1;

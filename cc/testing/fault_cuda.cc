@@ -105,6 +105,13 @@ COLDSNAP_STAND_IN(kCudaMemcpyBatchAsync, cudaMemcpyBatchAsync,
                    cudaMemcpyAttributes* attributes, size_t* firsts, size_t kinds, cudaStream_t stream),
                   MemcpyBatchAsync(to, from, nbytes, count, stream),
                   (to, from, nbytes, count, attributes, firsts, kinds, stream))
+COLDSNAP_STAND_IN(kScatter, coldsnap_scatter, (const coldsnap::ScatterTable* table, cudaStream_t stream),
+                  Scatter(*table, stream), (table, stream))
+bool __real_coldsnap_scatter_works();
+bool __wrap_coldsnap_scatter_works() {
+  if (CountCall(FaultPoint::kScatterWorks)) return false;
+  return fake::Active() || __real_coldsnap_scatter_works();
+}
 COLDSNAP_STAND_IN(kCudaMemsetAsync, cudaMemsetAsync, (void* to, int value, size_t nbytes, cudaStream_t stream),
                   MemsetAsync(to, value, nbytes, stream), (to, value, nbytes, stream))
 

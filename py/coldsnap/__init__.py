@@ -27,7 +27,7 @@ from coldsnap.errors import (
     RouteUnavailableError,
     TimedOutError,
 )
-from coldsnap.hydrate import hydrate
+from coldsnap.hydrate import Hydrator, hydrate
 from coldsnap.receipts import Receipt
 from coldsnap.verify import verify
 from coldsnap.version import VERSION
@@ -44,6 +44,7 @@ __all__ = [
     "ExistsError",
     "ExtentInfo",
     "FormatInvalidError",
+    "Hydrator",
     "InternalError",
     "IoError",
     "LayoutError",

@@ -13,7 +13,7 @@ import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from coldsnap import errors
 from coldsnap.settings import Setting
@@ -21,6 +21,7 @@ from coldsnap.version import VERSION
 
 FORMAT = 1
 STAGES = ("open", "ring", "read", "digest", "copy", "drain", "publish")
+_MOSTLY = 0.5  # of the blob in the page cache: a restore through it is not bound by the drive
 _LIMITING = ("read", "digest", "copy")  # the stages that run for as long as bytes move
 
 
@@ -82,6 +83,17 @@ class Receipt:
         return json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+class Ceilings(Protocol):
+    """What this machine can do, in bytes per second, as `coldsnap.profile.Ceilings` has it from a calibration."""
+
+    @property
+    def h2d(self) -> float | None: ...
+    @property
+    def direct_read(self) -> float | None: ...
+    @property
+    def page_cache(self) -> float | None: ...
+
+
 @dataclass
 class Account:
     """What an operation has found out so far; `receipt` turns it into a `Receipt` at its end, however it ends."""
@@ -99,6 +111,8 @@ class Account:
     place: str | None = None
     gpu: str | None = None
     library: str | None = None
+    gds_path: str | None = None
+    ceilings: Ceilings | None = None
 
     def receipt(self, failure: BaseException | None = None) -> Receipt:
         """The receipt of this account; of a failed operation when there is a ``failure``."""
@@ -117,15 +131,30 @@ class Account:
             wall_s=self.wall_s,
             payload_bytes=self.payload_bytes,
             bytes_per_second=self.payload_bytes / self.wall_s if moved else None,
-            ceiling_ratio=None,
+            ceiling_ratio=self._ceiling_ratio() if moved else None,
             limiting_stage=max(_LIMITING, key=lambda stage: self.stages_s.get(stage, 0.0)) if moved else None,
             residency={when: self.residency.get(when) for when in ("before", "after")},
-            gds_path=None,
+            gds_path=self.gds_path,
             verify={"mode": mode, "place": self.place},
             versions=versions() | ({"native_library": self.library} if self.library else {}),
             machine=machine(self.gpu),
             error=None if failure is None else error_entry(failure),
         )
+
+    def _ceiling_ratio(self) -> float | None:
+        """The time that the measured ceilings allow, of the time that it took; routes work side by side."""
+        if self.ceilings is None:
+            return None
+        link = self.ceilings.page_cache if self.gpu is None else self.ceilings.h2d
+        cold = self.residency.get("before") is not None and (self.residency["before"] or 0.0) < _MOSTLY
+        by_route = {"buffered": self.ceilings.direct_read if cold else link}
+        least_s = 0.0
+        for route in self.routes:
+            rate = by_route.get(route["route"], self.ceilings.direct_read)
+            if route["route"] == "python" or rate is None:
+                return None
+            least_s = max(least_s, route["bytes"] / rate)
+        return least_s / self.wall_s
 
 
 def unique_reasons(reasons: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:

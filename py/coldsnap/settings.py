@@ -23,6 +23,7 @@ MIN_SLOT_BYTES = 3 * LEAF_BYTES
 
 BACKENDS = ("python", "auto", "buffered", "direct", "gds")
 VERIFY_MODES = ("crc32", "crc32+sha256", "none")
+TRUST_MODES = ("inline", "preverified")
 PLACES = ("auto", "host", "device", "both")
 
 _SIZE_UNITS = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
@@ -34,7 +35,7 @@ NATIVE_SHA256 = "COLDSNAP_HYDRATION_NATIVE_SHA256"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value and who chose it: ``explicit`` (an argument), ``environment`` or ``default``."""
+    """A value and who chose it: ``explicit`` (an argument), ``environment``, ``profile`` or ``default``."""
 
     value: Any
     source: str
@@ -42,7 +43,7 @@ class Setting:
     @property
     def chosen(self) -> bool:
         """Whether somebody chose it, so that it works as given or is refused."""
-        return self.source != "default"
+        return self.source in ("explicit", "environment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,9 @@ def _show(value: Any) -> str:
 HYDRATION: tuple[Spec, ...] = (
     Spec("backend", _PREFIX + "BACKEND", _one_of(BACKENDS), "python", "who moves the bytes, and by which route"),
     Spec("verify", _PREFIX + "VERIFY", _one_of(VERIFY_MODES), "crc32+sha256", "digests compared before publishing"),
+    Spec(
+        "verify_mode", "COLDSNAP_HIBERNATE_VERIFY_MODE", _one_of(TRUST_MODES), "inline", "preverified: trust a marker"
+    ),
     Spec("place", "COLDSNAP_VERIFY_PLACE", _one_of(PLACES), "auto", "where digests are computed"),
     Spec("chunk_bytes", _PREFIX + "CHUNK_BYTES", _parse_chunk, 4 * MIB, "bytes of one ring slot and of one read"),
     Spec("queue_depth", _PREFIX + "QUEUE_DEPTH", _count(MAX_QUEUE_DEPTH), None, "slots in flight; 2 x read threads"),
@@ -141,8 +145,7 @@ def resolve(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
         chose them: `fit_ring` derives them, since that needs the machine.
     Raises:
         RequestInvalidError: A value is of the wrong kind, out of range or unknown.
-        RouteUnavailableError: A known value that this version can't do: gds, digests on the device.
-        NotAdmittedError: ``verify="none"``.
+        RouteUnavailableError: A known value that this version can't do: digests on the device.
     """
     _warn_of_unknown(environ)
     native_library(environ)  # refuses what makes no sense, also where no library will be called
@@ -180,24 +183,12 @@ def _resolve_one(spec: Spec, given: Any, environ: Mapping[str, str]) -> Setting:
 
 
 def _refuse_what_is_not_here(found: Mapping[str, Setting]) -> None:
-    if found["backend"].value == "gds":
-        raise errors.RouteUnavailableError(
-            "hydrate with backend gds: this version has no gds route",
-            stage="open",
-            remedy="use direct, buffered, auto or python",
-        )
     place = found["place"].value
     if place in ("device", "both"):
         raise errors.RouteUnavailableError(
             f"compute digests with place {place}: this version computes them on the host alone",
             stage="digest",
             remedy="use host or auto",
-        )
-    if found["verify"].value == "none":
-        raise errors.NotAdmittedError(
-            "hydrate with verify none: that needs a trust marker for this very file, and this version writes none",
-            stage="open",
-            remedy="use crc32 or crc32+sha256",
         )
 
 
@@ -223,6 +214,28 @@ def default_read_threads(limits: Mapping[str, Any]) -> int:
     return min(cores, DEFAULT_READ_THREADS)
 
 
+def apply_profile(
+    settings: Mapping[str, Setting], buffered: Mapping[str, int], direct: Mapping[str, int]
+) -> dict[str, Setting]:
+    """Take from a calibration what nobody chose.
+
+    Args:
+        settings: From `resolve`.
+        buffered: What `coldsnap.profile.values` has for that route.
+        direct: The same; its threads and depth go to ``direct_read_threads`` and ``direct_queue_depth``, which hold
+            where everything comes from the drive. Without a profile, and where somebody chose threads or depth,
+            those two follow ``read_threads`` and ``queue_depth`` and are not there.
+    """
+    full = dict(settings)
+    for name, value in (buffered or direct).items():
+        if not full[name].chosen:
+            full[name] = Setting(value, "profile")
+    for name in ("read_threads", "queue_depth"):
+        if name in direct and not full[name].chosen:
+            full["direct_" + name] = Setting(direct[name], "profile")
+    return full
+
+
 def fit_ring(
     settings: Mapping[str, Setting], limits: Mapping[str, Any]
 ) -> tuple[dict[str, Setting], list[dict[str, str]]]:
@@ -233,7 +246,7 @@ def fit_ring(
     was chosen and cannot fit is refused: an explicit choice works or says why not.
 
     Args:
-        settings: From `resolve`.
+        settings: From `resolve` or `apply_profile`.
         limits: What this process may use, from `coldsnap._native.limits`.
     Returns:
         The complete settings, and the reasons for the receipt.
@@ -262,9 +275,12 @@ def fit_ring(
 
 def native_settings(settings: Mapping[str, Setting], limits: Mapping[str, Any]) -> dict[str, int]:
     """What `coldsnap._native.Hydrator` takes, from complete settings and the limits that they were fitted to."""
-    names = ("chunk_bytes", "queue_depth", "read_threads", "pinned_max_bytes")
-    direct = {"direct_queue_depth": 0, "direct_read_threads": 0}  # as the others
-    return {name: settings[name].value for name in names} | direct | {"hash_threads": default_read_threads(limits)}
+    native = {name: settings[name].value for name in ("chunk_bytes", "queue_depth", "read_threads", "pinned_max_bytes")}
+    for name in ("queue_depth", "read_threads"):
+        own = settings.get("direct_" + name)
+        native["direct_" + name] = 0 if own is None else own.value  # 0: as the other one
+    native["direct_queue_depth"] = min(native["direct_queue_depth"], native["queue_depth"])  # the ring may have shrunk
+    return native | {"hash_threads": default_read_threads(limits)}
 
 
 @dataclass(frozen=True, slots=True)

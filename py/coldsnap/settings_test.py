@@ -18,6 +18,7 @@ def test_defaults() -> None:
     assert {name: setting.value for name, setting in found.items()} == {
         "backend": "python",
         "verify": "crc32+sha256",
+        "verify_mode": "inline",
         "place": "auto",
         "chunk_bytes": 4 * MIB,
         "queue_depth": None,
@@ -98,10 +99,8 @@ def test_a_bad_variable_is_called_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "kind"),
     [
-        ("backend", "gds", errors.RouteUnavailableError),
         ("place", "device", errors.RouteUnavailableError),
         ("place", "both", errors.RouteUnavailableError),
-        ("verify", "none", errors.NotAdmittedError),
     ],
 )
 def test_what_this_version_cannot_do_is_refused_and_says_what_works(name: str, value: str, kind: type) -> None:
@@ -157,6 +156,40 @@ def fitted(machine: dict[str, Any] | None = None, **given: Any) -> tuple[dict[st
 
 def ring(full: dict[str, Setting]) -> tuple[int, int]:
     return full["queue_depth"].value, full["chunk_bytes"].value
+
+
+BUFFERED = {"read_threads": 12, "chunk_bytes": 2 * MIB, "queue_depth": 24}
+DIRECT = {"read_threads": 2, "chunk_bytes": 2 * MIB, "queue_depth": 8}
+
+
+def test_a_profile_gives_what_nobody_chose() -> None:
+    found = settings.resolve({"chunk_bytes": MIB}, {})
+    full, _ = settings.fit_ring(settings.apply_profile(found, BUFFERED, DIRECT), limits())
+    assert full["chunk_bytes"] == Setting(MIB, "explicit")
+    assert full["read_threads"] == Setting(12, "profile")
+    native = settings.native_settings(full, limits())
+    assert (native["queue_depth"], native["direct_queue_depth"]) == (24, 8)
+    assert (native["read_threads"], native["direct_read_threads"]) == (12, 2)
+
+
+def test_threads_that_were_chosen_hold_for_every_route() -> None:
+    found = settings.resolve({"read_threads": 5, "queue_depth": 10}, {})
+    full, _ = settings.fit_ring(settings.apply_profile(found, BUFFERED, DIRECT), limits())
+    native = settings.native_settings(full, limits())
+    assert (native["read_threads"], native["direct_read_threads"]) == (5, 0)
+    assert (native["queue_depth"], native["direct_queue_depth"]) == (10, 0)
+
+
+def test_a_ring_that_shrank_bounds_the_depth_of_direct_reads() -> None:
+    found = settings.resolve({"pinned_max_bytes": 8 * MIB}, {})
+    full, _ = settings.fit_ring(settings.apply_profile(found, BUFFERED, DIRECT), limits())
+    native = settings.native_settings(full, limits())
+    assert native["direct_queue_depth"] == native["queue_depth"] == 4
+
+
+def test_a_profile_of_one_route_serves_both() -> None:
+    full = settings.apply_profile(settings.resolve({}, {}), {}, DIRECT)
+    assert full["read_threads"] == full["direct_read_threads"] == Setting(2, "profile")
 
 
 def test_depth_is_twice_the_threads_which_are_the_cores() -> None:

@@ -145,7 +145,9 @@ def test_wrong_tensors(tmp_path: pathlib.Path, tensors: Any) -> None:
 
 def test_less_verification_needs_a_marker(tmp_path: pathlib.Path) -> None:
     artifact = helpers.write(tmp_path / "artifact", source())
-    with pytest.raises(coldsnap.NotAdmittedError, match="crc32"):
+    with pytest.raises(coldsnap.NotAdmittedError, match="verify --admit"):
+        coldsnap.hydrate(artifact, helpers.untouched_like(source()), backend="auto", verify="none")
+    with pytest.raises(coldsnap.RouteUnavailableError, match="always compares digests"):
         coldsnap.hydrate(artifact, helpers.untouched_like(source()), verify="none")
 
 

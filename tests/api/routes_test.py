@@ -92,9 +92,9 @@ def test_direct_reads_of_a_disk_are_not_called_so(tmp_path: pathlib.Path) -> Non
     assert helpers.codes(receipt) == ["explicit"]
 
 
-def test_gds_is_not_in_this_version(tmp_path: pathlib.Path) -> None:
+def test_gds_needs_an_admitted_artifact(tmp_path: pathlib.Path) -> None:
     tensors = {"w": helpers.random_bytes(1000)}
     destinations = helpers.untouched_like(tensors)
-    with pytest.raises(coldsnap.RouteUnavailableError, match="no gds route"):
+    with pytest.raises(coldsnap.NotAdmittedError, match="never pass host memory"):
         coldsnap.hydrate(helpers.write(tmp_path / "artifact", tensors), destinations, backend="gds")
     assert helpers.every_byte_is(destinations, UNTOUCHED)

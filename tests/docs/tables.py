@@ -15,7 +15,12 @@ from coldsnap import errors, settings
 _BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<table>.*?)(<!-- /table -->)", re.DOTALL)
 
 # What each setting takes, and one value that it refuses. A new setting without an entry fails the test.
-_KNOWN = {"backend": settings.BACKENDS, "verify": settings.VERIFY_MODES, "place": settings.PLACES}
+_KNOWN = {
+    "backend": settings.BACKENDS,
+    "verify": settings.VERIFY_MODES,
+    "verify_mode": settings.TRUST_MODES,
+    "place": settings.PLACES,
+}
 _COUNTS = {"queue_depth": settings.MAX_QUEUE_DEPTH, "read_threads": settings.MAX_READ_THREADS}
 _SIZE = "`67108864`, `64MiB`"
 

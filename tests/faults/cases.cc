@@ -95,6 +95,9 @@ const std::vector<Row>& Rows() {
       {kCudaMemcpyAsync, Ending::kSuccess, FaultKind::kSlow, {0}},
       {kCudaMemcpyBatchAsync, Ending::kFailure, FaultKind::kError, {cudaErrorIllegalAddress, cudaErrorNotSupported}},
       {kCudaMemcpyBatchAsync, Ending::kFailure, FaultKind::kErrorAfter, {cudaErrorIllegalAddress}},
+      {kScatterWorks, Ending::kSuccess, FaultKind::kError, {cudaErrorInvalidDeviceFunction}},
+      {kScatter, Ending::kFailure, FaultKind::kError, {cudaErrorLaunchOutOfResources}},
+      {kScatter, Ending::kFailure, FaultKind::kErrorAfter, {cudaErrorIllegalAddress}},
       {kCudaMemsetAsync, Ending::kFailure, FaultKind::kError, {cudaErrorIllegalAddress}},
   };
   return *rows;

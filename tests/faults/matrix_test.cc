@@ -192,6 +192,7 @@ std::set<FaultPoint> MatrixTest::points_;
 size_t MatrixTest::cases_ = 0;
 
 constexpr Fault kNoCachestat{.error = ENOSYS, .times = 0};
+constexpr Fault kEveryTime{.times = 0};
 
 TEST_F(MatrixTest, OpeningAnArtifact) { Walk(*MakeOpenFlow(), nullptr); }
 
@@ -221,6 +222,8 @@ TEST_F(MatrixTest, RestoringIntoHostMemory) {
 TEST_F(MatrixTest, RestoringIntoACudaDevice) {
   CudaUnderTest cuda;
   for (const RestoreSetting& setting : Settings("cuda")) Walk(*MakeRestoreFlow(cuda.gpu(), setting), &cuda);
+  const std::pair without(FaultPoint::kScatterWorks, kEveryTime);
+  Walk(*MakeRestoreFlow(cuda.gpu(), {.name = "cuda buffered without the kernel", .base = without}), &cuda);
 }
 
 // What happens after a failure: draining, filling with 0xFF, and what to say when that fails too.

@@ -142,7 +142,7 @@ class RestoreFlow final : public Flow {
 
   Gpu& device_;
   RestoreSetting setting_;
-  TestArtifact files_{{100, 3 * kLeafBytes + 7, kLeafBytes, 700, 2 * kLeafBytes - 1}};
+  TestArtifact files_{{100, 3 * kLeafBytes + 7, kLeafBytes, 700, 1, 512, 2 * kLeafBytes - 1}};
   OpenArtifact artifact_;
   bool read_past_the_cache_ = false;  // the last run that succeeded
   std::vector<ExtentTarget> targets_;

@@ -105,6 +105,8 @@ CUfileError_t cuFileGetStatsL3(CUfileStatsLevel3_t* stats) {
 CUfileError_t cuFileHandleRegister(CUfileHandle_t* handle, CUfileDescr_t* descr) {
   fake.calls += "file ";
   if (fake.file_error != 0) return Answer(fake.file_error);
+  // The real one (1.15.1) takes no such flags.
+  if ((::fcntl(descr->handle.fd, F_GETFL) & (O_NONBLOCK | O_NOFOLLOW | O_APPEND)) != 0) return Answer(5019);
   if (descr->type != CU_FILE_HANDLE_TYPE_OPAQUE_FD) return Answer(CU_FILE_INVALID_VALUE);
   *handle = new int(descr->handle.fd);
   return Answer(0);

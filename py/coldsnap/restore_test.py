@@ -1,6 +1,5 @@
-"""The parts of `coldsnap.hydrate` that need no artifact: progress, streams, claims on memory, wrong arguments."""
+"""The parts of `coldsnap.hydrate` that need no artifact: streams, claims on memory, wrong arguments."""
 
-import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,56 +7,25 @@ import pytest
 
 import coldsnap
 from coldsnap import errors
-from coldsnap.hydrate import _claimed, _stream_handles, _Ticker
-
-
-def test_progress_is_called_for_the_first_and_the_last_byte_and_rarely_between() -> None:
-    calls: list[tuple[int, int]] = []
-    ticker = _Ticker(lambda done, total: calls.append((done, total)), None)
-    assert not any(ticker(done, 100_000) for done in range(100_001))
-    assert (calls[0], calls[-1]) == ((0, 100_000), (100_000, 100_000))
-    assert len(calls) < 1000
-    ticker(100_000, 100_000)
-    assert calls.count((100_000, 100_000)) == 1
-
-
-def test_progress_never_goes_back() -> None:
-    calls: list[int] = []
-    ticker = _Ticker(lambda done, total: calls.append(done), None)
-    for done in (5, 3, 10, 7):
-        ticker(done, 10)
-    assert calls == [5, 10]
-
-
-def test_nothing_to_do_is_progress_too() -> None:
-    calls: list[tuple[int, int]] = []
-    _Ticker(lambda done, total: calls.append((done, total)), None)(0, 0)
-    assert calls == [(0, 0)]
-
-
-def test_a_set_event_stops_before_progress_is_told() -> None:
-    cancel = threading.Event()
-    ticker = _Ticker(lambda done, total: pytest.fail("progress after the cancel"), cancel)
-    cancel.set()
-    assert ticker(1, 2)
+from coldsnap.restore import _stream_handles, claimed
 
 
 def test_two_restores_cannot_have_the_same_memory() -> None:
-    with _claimed("host", [(0, 1000, 100), (1, 3000, 100)]):
+    with claimed("host", [(0, 1000, 100), (1, 3000, 100)]):
         refused = pytest.raises(errors.PolicyRefusedError, match="another restore is running")
-        with refused, _claimed("host", [(7, 3099, 1)]):
+        with refused, claimed("host", [(7, 3099, 1)]):
             pass
-        with _claimed("host", [(7, 3100, 1)]), _claimed("cuda:0", [(7, 3099, 1)]):
+        with claimed("host", [(7, 3100, 1)]), claimed("cuda:0", [(7, 3099, 1)]):
             pass
-    with _claimed("host", [(7, 3099, 1)]):
+    with claimed("host", [(7, 3099, 1)]):
         pass
 
 
 def test_a_claim_of_nothing_ends_only_itself() -> None:
-    with _claimed("host", []):
-        with _claimed("host", []):
+    with claimed("host", []):
+        with claimed("host", []):
             pass
-        with _claimed("host", [(0, 10, 10)]):
+        with claimed("host", [(0, 10, 10)]):
             pass
 
 

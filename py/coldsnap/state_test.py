@@ -1,5 +1,6 @@
 """The state folder: where it is, who may have written to it, and files that are old or new but never half."""
 
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -37,8 +38,8 @@ def no_umask() -> Iterator[None]:
 def give_away(path: pathlib.Path) -> None:
     try:
         os.chown(path, SOMEBODY, SOMEBODY, follow_symlinks=False)
-    except PermissionError:
-        pytest.skip("giving a file to another user needs root")
+    except OSError as cause:  # not root, or root of a namespace that has no such user
+        pytest.skip(f"a file can't be given to user {SOMEBODY} here: {cause.strerror}")
 
 
 def mode_of(path: pathlib.Path) -> int:
@@ -158,6 +159,20 @@ def test_a_file_may_have_its_size_and_no_more(folder: int) -> None:
     assert state.read_file(folder, "file", 5) == b"12345"
     with pytest.raises(errors.PolicyRefusedError, match="read file: it has more than 4 bytes"):
         state.read_file(folder, "file", 4)
+
+
+@pytest.mark.parametrize(
+    ("uid", "what"),
+    [(500, None), (0, None), (501, "test: it belongs to user 501, this process is user 500; the remedy")],
+)
+def test_owners_are_the_process_s_own_user_and_root(
+    monkeypatch: pytest.MonkeyPatch, uid: int, what: str | None
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 500)
+    info = os.stat_result((stat.S_IFREG | 0o600, 1, 1, 1, uid, 0, 0, 0, 0, 0))
+    refused = pytest.raises(errors.PolicyRefusedError, match=what) if what else contextlib.nullcontext()
+    with refused:
+        state._refuse_unless_private(info, "test", "the remedy")
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])

@@ -232,6 +232,29 @@ def test_the_first_finding_in_file_order_is_named(path: pathlib.Path) -> None:
             blob_check.check_all([check], 2, Ticker(None, None))
 
 
+def test_a_failure_begins_no_further_window(path: pathlib.Path) -> None:
+    failed: list[threading.Thread] = []
+    failing = threading.Event()
+
+    class FirstFails(blob_check.BlobCheck):
+        begun = 0
+
+        def check(self, window: Any, buffer: memoryview) -> None:
+            self.begun += 1
+            if window.begin == self.artifact.data_start:
+                failed.append(threading.current_thread())
+                failing.set()
+                raise errors.IoError("mine")
+            assert failing.wait(60)
+            failed[0].join()
+            super().check(window, buffer)
+
+    with coldsnap.open(path) as artifact, contextlib.closing(FirstFails(artifact)) as check:
+        with pytest.raises(errors.IoError, match="mine"):
+            blob_check.check_all([check], 2, Ticker(None, None))
+        assert check.begun <= 2
+
+
 def test_cancelling_begins_no_further_window(path: pathlib.Path) -> None:
     cancel = threading.Event()
     with coldsnap.open(path) as artifact, contextlib.closing(Held(artifact, cancel)) as check:

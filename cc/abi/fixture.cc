@@ -52,5 +52,7 @@ void* operator new(size_t nbytes) {
   if (found == nullptr) throw std::bad_alloc();
   return found;
 }
+void* operator new(size_t nbytes, const std::nothrow_t&) noexcept { return fail_new ? nullptr : std::malloc(nbytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }

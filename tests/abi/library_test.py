@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import pathlib
 import shutil
-import signal
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 import coldsnap
-from coldsnap import _native, native_library, settings
+from coldsnap import _native, hydration_abi, native_library, settings
 from tests.api import helpers
 
 TOP = pathlib.Path(os.environ["RUNFILES_ROOT"])
@@ -108,23 +107,20 @@ def test_damage_is_the_same_error_with_the_same_words(
     assert by_library.receipt.versions["native_library"].endswith(SHA256)
 
 
-def test_ctrl_c_while_the_library_runs_is_not_lost(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_the_library_runs_is_not_lost() -> None:
     # Its handler runs at the first instruction of the callback, and ctypes drops what leaves one.
-    name_library(monkeypatch, LIBRARY)
-    tensors = {"w": helpers.random_bytes(64 * helpers.MIB)}
-    artifact = helpers.write(tmp_path / "large", tensors)
-    here = threading.get_ident()
-    first = True
-
-    def progress(done: int, total: int) -> None:
-        nonlocal first
-        if first:  # sent by another thread, to arrive between this call and the next one
-            first = False
-            threading.Timer(0.001, signal.pthread_kill, (here, signal.SIGINT)).start()
-
-    with pytest.raises(KeyboardInterrupt):
-        coldsnap.hydrate(artifact, helpers.untouched_like(tensors), backend="buffered", progress=progress)
-        threading.Event().wait(10)  # a machine that was done before the signal gets its interrupt here
+    calls = hydration_abi._Calls()
+    told: list[tuple[int, int]] = []
+    callback = calls.callback(lambda done, total: told.append((done, total)))
+    interrupted_call = ctypes.CDLL(str(VERSION_2)).fake_interrupted_call
+    progress = hydration_abi.STRUCTS["progress"](done_bytes=3, total_bytes=7)
+    assert interrupted_call(callback, ctypes.byref(progress)) == 1
+    assert isinstance(calls.raised, KeyboardInterrupt)
+    first = calls.raised
+    assert interrupted_call(callback, ctypes.byref(progress)) == 1
+    assert calls.raised is first
+    assert callback(ctypes.byref(progress)) == 0
+    assert told == [(3, 7)]
 
 
 def test_another_artifact_at_the_path_is_refused(

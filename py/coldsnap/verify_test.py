@@ -1,6 +1,8 @@
-"""`coldsnap.verify`: every byte of an artifact counts, and only what passed is admitted."""
+"""`coldsnap.verify`: its receipt, all shards, what is admitted and what loses its marker, and stopping.
 
-import contextlib
+Damage, byte by byte, is in tests/api/verify_test.py.
+"""
+
 import errno
 import hashlib
 import json
@@ -16,14 +18,10 @@ import numpy as np
 import pytest
 
 import coldsnap
-from coldsnap import _native, blob_check, errors, state, tensors, trust
-from coldsnap.ticker import Ticker
+from coldsnap import _native, errors, state, tensors, trust
 
 SHARD = "shard-00-00-00"
-WINDOW = blob_check.WINDOW_BYTES
-# Extents in the blob's order: large by name, then small. One is cut by windows, one fills a window, some share one.
-LARGE = {"a": WINDOW * 2 + 12345, "b": WINDOW, "c": 65536, "d": 65537, "e": 70000}
-SMALL = {"f": 65535, "g": 1, "h": 511, "i": 60_000}
+SIZES = {"a": 9_000_000, "b": 1 << 22, "c": 65536, "d": 65537, "e": 70_000, "f": 65535, "g": 1, "h": 511, "i": 60_000}
 
 
 def random_weights(sizes: dict[str, int], seed: int = 1) -> dict[str, np.ndarray]:
@@ -46,7 +44,7 @@ def trust_dir(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathli
 
 @pytest.fixture
 def path(tmp_path: pathlib.Path) -> pathlib.Path:
-    return write(tmp_path / "artifact", random_weights({**LARGE, **SMALL}))
+    return write(tmp_path / "artifact", random_weights(SIZES))
 
 
 def markers(trust_dir: pathlib.Path) -> list[str]:
@@ -92,7 +90,7 @@ def test_an_intact_artifact_passes(path: pathlib.Path, trust_dir: pathlib.Path) 
     with coldsnap.open(path) as artifact:
         total = artifact.blob_bytes
         assert receipt.artifact_root == artifact.artifact_root
-    payload = sum(LARGE.values()) + sum(SMALL.values())
+    payload = sum(SIZES.values())
     assert (receipt.ok, receipt.operation, receipt.provider, receipt.error) == (True, "verify", "python", None)
     assert receipt.payload_bytes == payload
     assert receipt.routes == [{"route": "python", "bytes": payload, "extents": 9}]
@@ -103,224 +101,6 @@ def test_an_intact_artifact_passes(path: pathlib.Path, trust_dir: pathlib.Path) 
     assert [done for done, _ in calls] == sorted(done for done, _ in calls)
     assert receipt.reasons == []
     assert markers(trust_dir) == []
-
-
-def test_windows_are_the_whole_blob_and_cut_no_small_extent(path: pathlib.Path) -> None:
-    with coldsnap.open(path) as artifact:
-        check = blob_check.BlobCheck(artifact)
-        windows = list(check.windows())
-        check.close()
-        at = artifact.data_start
-        seen = dict.fromkeys(range(len(artifact.extents)), 0)
-        for window in windows:
-            assert window.begin == at
-            at = window.end
-            assert window.begin % 65536 == window.end % 65536 == 0
-            assert 0 < window.end - window.begin <= WINDOW
-            for piece in window.pieces:
-                extent = artifact.extent(piece.extent)
-                assert piece.begin == seen[piece.extent]
-                assert piece.begin % 65536 == 0
-                assert piece.offset == extent.file_offset + piece.begin
-                seen[piece.extent] += piece.nbytes
-        assert at == artifact.blob_bytes
-        assert list(seen.values()) == [extent.nbytes for extent in artifact.extents]
-
-
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        {"none": 0},
-        {"one": 1},
-        {f"{n:03}": 30_000 for n in range(300)},  # three groups of small extents
-        {f"{n:03}": 65536 for n in range(100)},
-        {"x": WINDOW - 65536, **{f"{n:03}": 40_000 for n in range(110)}},
-    ],
-    ids=["none", "one", "small", "pieces", "mixed"],
-)
-def test_any_layout_passes_and_its_last_bytes_count(tmp_path: pathlib.Path, sizes: dict[str, int]) -> None:
-    path = write(tmp_path / "artifact", random_weights(sizes))
-    calls: list[tuple[int, int]] = []
-    assert coldsnap.verify(path, progress=lambda done, total: calls.append((done, total))).ok
-    with coldsnap.open(path) as artifact:
-        assert calls[-1] == (artifact.blob_bytes, artifact.blob_bytes)
-        test_windows_are_the_whole_blob_and_cut_no_small_extent(path)
-        if not artifact.extents:
-            return
-        extent = artifact.extents[-1]
-        flip(path / SHARD / "weights.safetensors", extent.file_offset + extent.nbytes - 1)
-    with pytest.raises(errors.DataLossError, match=f"extent {len(sizes) - 1} "):
-        coldsnap.verify(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "offset", "what"),
-    [
-        ("a", 0, r"extent 0 \(a\): piece 0 \(bytes 0 to 65535 of 8400953\) is not what was captured"),
-        ("a", WINDOW + 65536, r"extent 0 \(a\): piece 65 \(bytes 4259840 to 4325375 of 8400953\)"),
-        ("a", LARGE["a"] - 1, r"extent 0 \(a\): piece 128 \(bytes 8388608 to 8400952 of 8400953\)"),
-        ("b", WINDOW - 1, r"extent 1 \(b\): piece 63 "),
-        ("d", 65536, r"extent 3 \(d\): piece 1 \(bytes 65536 to 65536 of 65537\)"),
-        ("g", 0, r"extent 6 \(g\): piece 0 \(bytes 0 to 0 of 1\)"),
-        ("i", 59_999, r"extent 8 \(i\): piece 0 \(bytes 0 to 59999 of 60000\)"),
-    ],
-)
-def test_a_wrong_byte_is_named_by_extent_tensor_and_piece(
-    path: pathlib.Path, name: str, offset: int, what: str
-) -> None:
-    with coldsnap.open(path) as artifact:
-        extent = artifact.extent(artifact[name].extent or 0)
-    flip(path / SHARD / "weights.safetensors", extent.file_offset + offset)
-    with pytest.raises(errors.DataLossError, match=what) as caught:
-        coldsnap.verify(path)
-    receipt = caught.value.receipt
-    assert receipt is not None
-    assert not receipt.ok
-    assert receipt.error is not None
-    assert (receipt.error["code"], receipt.error["stage"]) == ("data_loss", "digest")
-    assert "good copy" in receipt.error["remedy"]
-
-
-@pytest.mark.parametrize("extent", range(9))
-def test_padding_is_zero(path: pathlib.Path, extent: int) -> None:
-    with coldsnap.open(path) as artifact:
-        extents = artifact.extents
-        at = extents[extent].file_offset + extents[extent].nbytes
-        if at in (*(other.file_offset for other in extents), artifact.blob_bytes):
-            return  # it ends where the next one begins
-        flip(path / SHARD / "weights.safetensors", at)
-    with pytest.raises(
-        errors.DataLossError, match=f"byte {at} of weights.safetensors is padding between extents and not 0"
-    ):
-        coldsnap.verify(path)
-
-
-class Held(blob_check.BlobCheck):
-    """Keeps a thread in the first window until ``go`` is set, and counts the windows that were begun."""
-
-    def __init__(self, artifact: coldsnap.Artifact, go: threading.Event) -> None:
-        super().__init__(artifact)
-        self.go = go
-        self.begun = 0
-
-    def check(self, window: Any, buffer: memoryview) -> None:
-        self.begun += 1
-        if window.begin == self.artifact.data_start and not self.go.wait(60):
-            raise TimeoutError
-        super().check(window, buffer)
-
-
-def test_the_first_finding_in_file_order_is_named(path: pathlib.Path) -> None:
-    later_failed = threading.Event()
-
-    class LaterFailsFirst(Held):
-        def check(self, window: Any, buffer: memoryview) -> None:
-            try:
-                super().check(window, buffer)
-            except errors.DataLossError:
-                later_failed.set()
-                raise
-
-    with coldsnap.open(path) as artifact:
-        first = artifact.data_start
-        for offset in (first, first + WINDOW):
-            flip(path / SHARD / "weights.safetensors", offset)
-        with (
-            contextlib.closing(LaterFailsFirst(artifact, later_failed)) as check,
-            pytest.raises(errors.DataLossError, match=r"extent 0 \(a\): piece 0 "),
-        ):
-            blob_check.check_all([check], 2, Ticker(None, None))
-
-
-def test_a_failure_begins_no_further_window(path: pathlib.Path) -> None:
-    failed: list[threading.Thread] = []
-    failing = threading.Event()
-
-    class FirstFails(blob_check.BlobCheck):
-        begun = 0
-
-        def check(self, window: Any, buffer: memoryview) -> None:
-            self.begun += 1
-            if window.begin == self.artifact.data_start:
-                failed.append(threading.current_thread())
-                failing.set()
-                raise errors.IoError("mine")
-            assert failing.wait(60)
-            failed[0].join()
-            super().check(window, buffer)
-
-    with coldsnap.open(path) as artifact, contextlib.closing(FirstFails(artifact)) as check:
-        with pytest.raises(errors.IoError, match="mine"):
-            blob_check.check_all([check], 2, Ticker(None, None))
-        assert check.begun <= 2
-
-
-def test_cancelling_begins_no_further_window(path: pathlib.Path) -> None:
-    cancel = threading.Event()
-    with coldsnap.open(path) as artifact, contextlib.closing(Held(artifact, cancel)) as check:
-        ticker = Ticker(lambda done, total: done and cancel.set(), cancel)
-        with pytest.raises(errors.Cancelled, match="cancelled after"):
-            blob_check.check_all([check], 1, ticker)
-        for thread in threading.enumerate():
-            if thread.name.startswith("coldsnap-verify"):
-                thread.join()
-        assert check.begun == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "offset", "what"),
-    [
-        (
-            "weights.safetensors",
-            100,
-            "the header of weights.safetensors has the SHA-256 [0-9a-f]{64}, and the artifact",
-        ),
-        ("weights.safetensors", 65535, "the header of weights.safetensors has"),
-        ("manifest.json", 50, "manifest.json has the SHA-256"),
-        ("leaves.bin", 40, "leaves.bin has the SHA-256"),
-    ],
-)
-def test_what_changed_since_it_was_opened_is_found(path: pathlib.Path, name: str, offset: int, what: str) -> None:
-    with coldsnap.open(path) as artifact:
-        assert coldsnap.verify(artifact).ok
-        flip(path / SHARD / name, offset)
-        with pytest.raises(errors.DataLossError, match=f"verify {SHARD}: {what}"):
-            coldsnap.verify(artifact)
-    with pytest.raises(errors.DataLossError, match="open artifact"):
-        coldsnap.verify(path)
-
-
-def test_a_wrong_crc32_in_the_manifest_is_no_piece_s_fault(path: pathlib.Path) -> None:
-    for extent in (0, 7):  # one compared in several pieces, one whole
-        with coldsnap.open(path) as artifact:
-            artifact._extents[extent] = artifact._extents[extent]._replace(crc32="00000000")
-            with pytest.raises(
-                errors.DataLossError, match=rf"extent {extent} .*crc32 is [0-9a-f]{{8}} and .* 00000000, th"
-            ):
-                coldsnap.verify(artifact)
-
-
-def test_a_file_that_got_shorter(path: pathlib.Path) -> None:
-    with coldsnap.open(path) as artifact:
-        (path / SHARD / "weights.safetensors").chmod(0o644)
-        os.truncate(path / SHARD / "weights.safetensors", artifact.data_start + 1000)
-        with pytest.raises(
-            errors.DataLossError, match=r"bytes at offset \d+: the file ends after 1000 of them"
-        ) as caught:
-            coldsnap.verify(artifact)
-    assert caught.value.stage == "file"
-
-
-def test_a_file_that_was_replaced(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    blob = path / SHARD / "weights.safetensors"
-    with coldsnap.open(path) as artifact:
-        shutil.copy2(blob, tmp_path / "copy")
-        (tmp_path / "copy").rename(blob)
-        with pytest.raises(errors.DataLossError, match="is another file than the one that was opened"):
-            coldsnap.verify(artifact)
-        blob.unlink()
-        with pytest.raises(errors.IoError, match=r"verify .*: weights\.safetensors: No such file"):
-            coldsnap.verify(artifact)
 
 
 def test_every_shard_is_verified(path: pathlib.Path, tmp_path: pathlib.Path, trust_dir: pathlib.Path) -> None:
@@ -489,70 +269,6 @@ def test_an_exception_of_progress_comes_out_as_itself(path: pathlib.Path) -> Non
         coldsnap.verify(path, progress=fail)
     assert caught.value.receipt.error["code"] == "internal"
     assert not any(thread.name.startswith("coldsnap-verify") for thread in threading.enumerate())
-
-
-def test_a_failing_read_keeps_its_number(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    preadv = os.preadv
-
-    def fail(fd: int, buffers: list[Any], offset: int) -> int:
-        if offset >= WINDOW:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return preadv(fd, buffers, offset)
-
-    monkeypatch.setattr(os, "preadv", fail)
-    with pytest.raises(
-        errors.IoError, match=r"weights\.safetensors: read \d+ bytes at offset \d+: Input/output"
-    ) as caught:
-        coldsnap.verify(path)
-    assert (caught.value.native, caught.value.stage) == (("errno", errno.EIO), "file")
-
-
-def test_short_reads_are_continued(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    preadv = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: preadv(fd, [buffers[0][:100_000]], offset))
-    assert coldsnap.verify(path).ok
-
-
-def test_the_page_cache_is_left_as_it_was(tmp_path: pathlib.Path) -> None:
-    path = write(tmp_path / "artifact", random_weights({f"{n}": WINDOW for n in range(8)}))
-    blob = path / SHARD / "weights.safetensors"
-
-    def resident() -> float:
-        found, total = _native.residency(str(blob))
-        return found / total
-
-    def bring_in(nbytes: int) -> None:
-        with blob.open("rb", buffering=0) as file:
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead
-            for at in range(0, nbytes, 65536):
-                os.pread(file.fileno(), 65536, at)
-
-    bring_in(0)
-    if resident() > 0.05:
-        pytest.skip("the file system of the test's folder keeps files in memory")
-    for share in (0.0, 0.5, 1.0):
-        bring_in(int(share * blob.stat().st_size))
-        before = resident()
-        receipt = coldsnap.verify(path)
-        assert resident() == pytest.approx(before, abs=0.05)
-        assert receipt.residency["before"] == pytest.approx(share, abs=0.05)
-        assert receipt.residency["after"] == pytest.approx(share, abs=0.05)
-
-
-def test_what_is_no_artifact_says_what_opening_it_says(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(errors.RequestInvalidError, match=r"open directory .*nowhere"):
-        coldsnap.verify(tmp_path / "nowhere")
-    (tmp_path / "artifact.json").write_text("[" * 100_000)
-    with pytest.raises(errors.FormatInvalidError):
-        coldsnap.verify(tmp_path)
-    (tmp_path / "artifact.json").unlink()
-    os.mkfifo(tmp_path / "artifact.json")
-    with pytest.raises(errors.FormatInvalidError, match="no regular file"):
-        coldsnap.verify(tmp_path)
-    with pytest.raises(errors.RequestInvalidError, match="the path is a int"):
-        coldsnap.verify(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

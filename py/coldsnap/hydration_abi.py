@@ -204,13 +204,20 @@ class Hydrator:
         streams: Sequence[int],
         tick: Callable[[int, int], object] | None,
         confirm: Callable[[], object] | None = None,
+        trace: object | None = None,
     ) -> dict[str, Any]:
         """Fill ranges (extent, address, nbytes) of the device from the artifact; arguments as the module's.
 
         Raises:
+            RouteUnavailableError: A trace was asked for.
             DataLossError: The artifact's path leads to another artifact by now.
             NotAdmittedError: The file that the library reads is not the one that was admitted.
         """
+        if trace is not None:
+            raise errors.RouteUnavailableError(
+                f"trace a restore by the C ABI: version {VERSION} has no traces",
+                remedy="unset COLDSNAP_HYDRATION_NATIVE_LIBRARY, or leave the trace out",
+            )
         self._use(artifact, verify)
         calls = _Calls()
         options = _run_options(route, settings)

@@ -149,7 +149,7 @@ def test_without_digests_the_library_must_read_the_file_that_was_admitted(artifa
         another.hydrate(opened, [], "buffered", "none", NUMBERS, [], None)
 
 
-def test_confirm_has_the_last_word(artifact: pathlib.Path) -> None:
+def test_confirm_has_the_last_word_and_what_the_abi_lacks_is_refused(artifact: pathlib.Path) -> None:
     opened = _native.open_artifact(str(artifact), None)
     hydrator = native_library.load(str(LIBRARY)).hydrator("host")
 
@@ -159,6 +159,8 @@ def test_confirm_has_the_last_word(artifact: pathlib.Path) -> None:
     hydrator.hydrate(opened, [], "buffered", "crc32", NUMBERS, [], None, lambda: True)
     with pytest.raises(LookupError, match="of the caller's"):
         hydrator.hydrate(opened, [], "buffered", "crc32", NUMBERS, [], None, doubt)
+    with pytest.raises(coldsnap.RouteUnavailableError, match="version 1 has no traces"):
+        hydrator.hydrate(opened, [], "buffered", "crc32", NUMBERS, [], None, trace=object())
     with pytest.raises(coldsnap.RequestInvalidError, match="differ in new_one"):
         hydrator.hydrate(opened, [], "buffered", "crc32", NUMBERS | {"new_one": 1}, [], None)
 

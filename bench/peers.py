@@ -113,19 +113,19 @@ def _request(values: flags.FlagValues, loaders: Sequence[str]) -> Request:
         samples=flagset.whole_number(values, "samples", 1, 1000),
         seed=flagset.whole_number(values, "seed", 0, (1 << 53) - 1),
         limit_s=flagset.whole_number(values, "limit_s", 1, 86400),
-        commit=calibrate._commit(get["commit"]),
+        commit=calibrate.commit_of(get["commit"]),
         output=None if get["output"] is None else flagset.user_path("output", get["output"]),
     )
 
 
 def _compare(request: Request) -> int:
     """Run the whole comparison; its results are written before a wrong byte or a missing loader ends it."""
-    device, first_line = calibrate._choose_device(request.device)
+    device, first_line = calibrate.choose_device(request.device)
     print(first_line, flush=True)
     with contextlib.ExitStack() as stack:
         file = source.prepare(request.path, request.nbytes, request.seed, stack)
         print(f"file: {file.content}; {file.tensors} tensors, {file.payload_bytes} bytes", flush=True)
-        calibrate._require_device_memory(device, file.payload_bytes)
+        calibrate.require_device_memory(device, file.payload_bytes)
         record = machine.machine_record(device, file.blob.parent)
         contestants = _started(request, device, file, stack)
         table.print_loaders(contestants)

@@ -95,7 +95,7 @@ def _write_random(parent: Path, nbytes: int, seed: int, folder: Path) -> None:
     pieces = arena.pieces_of(nbytes)
     memory = arena.HostArena(pieces)
     memory.fill(seed, settings.default_read_threads(_native.limits()))
-    workspace.interruptible(lambda: calibrate._write_blob(folder, pieces, memory))
+    workspace.interruptible(lambda: calibrate.write_blob(folder, pieces, memory))
 
 
 def _write_tensors(path: Path, folder: Path) -> None:

@@ -151,6 +151,7 @@ Result<HydrateOptions> OptionsOf(const coldsnap_hydration_run_options& given) {
   if (given.chunk_bytes != 0) options.chunk_bytes = given.chunk_bytes;
   options.queue_depth = Count(given.queue_depth, options.queue_depth);
   options.read_threads = Count(given.read_threads, options.read_threads);
+  options.direct_chunk_bytes = given.direct_chunk_bytes;
   options.direct_queue_depth = Count(given.direct_queue_depth, options.direct_queue_depth);
   options.direct_read_threads = Count(given.direct_read_threads, options.direct_read_threads);
   options.hash_threads = Count(given.hash_threads, options.hash_threads);

@@ -21,12 +21,18 @@ Status CheckNumber(std::string_view what, int64_t value, int64_t least, int64_t 
   return Status(Code::kRequestInvalid, StrCat(what, " is ", value, ", it must be ", least, " to ", most));
 }
 
+Status CheckChunk(std::string_view what, uint64_t chunk_bytes, uint64_t most) {
+  if (chunk_bytes < kLeafBytes || chunk_bytes > most) {
+    return Status(Code::kRequestInvalid, StrCat(what, " is ", chunk_bytes, ", it must be ", kLeafBytes, " to ", most));
+  }
+  if (IsAligned(chunk_bytes, kLeafBytes)) return Status::Ok();
+  return Status(Code::kRequestInvalid, StrCat(what, " is ", chunk_bytes, ", it must be a multiple of ", kLeafBytes));
+}
+
 Status CheckOptions(const HydrateOptions& options) {
-  RETURN_IF_ERROR(CheckNumber("chunk_bytes", static_cast<int64_t>(std::min(options.chunk_bytes, 2 * kMaxChunkBytes)),
-                              kLeafBytes, kMaxChunkBytes));
-  if (!IsAligned(options.chunk_bytes, kLeafBytes)) {
-    return Status(Code::kRequestInvalid,
-                  StrCat("chunk_bytes is ", options.chunk_bytes, ", it must be a multiple of ", kLeafBytes));
+  RETURN_IF_ERROR(CheckChunk("chunk_bytes", options.chunk_bytes, kMaxChunkBytes));
+  if (options.direct_chunk_bytes != 0) {
+    RETURN_IF_ERROR(CheckChunk("direct_chunk_bytes", options.direct_chunk_bytes, options.chunk_bytes));
   }
   RETURN_IF_ERROR(CheckNumber("queue_depth", options.queue_depth, 1, 64));
   RETURN_IF_ERROR(CheckNumber("read_threads", options.read_threads, 1, 64));
@@ -93,7 +99,9 @@ class Restore {
         artifact_, {.backend = options_.backend, .verify = options_.verify, .gds_driver = options_.gds_driver});
     if (!opened.ok()) return std::move(opened).status().WithStage("file");
     Routes routes = *std::move(opened);
-    plan_ = PlanReads(artifact_.manifest().extents, WantedExtents(), options_.chunk_bytes, routes.alignment_bytes());
+    const bool own_chunk = routes.past_the_cache() && options_.direct_chunk_bytes != 0;
+    plan_ = PlanReads(artifact_.manifest().extents, WantedExtents(),
+                      own_chunk ? options_.direct_chunk_bytes : options_.chunk_bytes, routes.alignment_bytes());
     dealt_ = routes.Deal(plan_);
     gds_ = routes.gds();
     report_.residency_before = routes.residency();
@@ -170,7 +178,8 @@ class Restore {
     const auto windows = static_cast<int>(std::min<size_t>(StagedWindows(), 64));
     const bool all_direct = dealt_.buffered.windows.empty() && options_.direct_queue_depth != 0;
     const int slots = std::max(1, std::min(all_direct ? options_.direct_queue_depth : options_.queue_depth, windows));
-    RETURN_IF_ERROR(with_.MakeRing(slots, plan_.slot_bytes, options_.pinned_max_bytes).WithStage("ring"));
+    RETURN_IF_ERROR(
+        with_.MakeRing(slots, SlotBytes(options_.chunk_bytes), options_.pinned_max_bytes).WithStage("ring"));
     const Ring& ring = *with_.ring_;
     if (!ring.shrunk_because().ok()) {
       report_.reasons.push_back({"ring_shrunk", StrCat(with_.asked_slots_, " slots became ", ring.slots(), ": ",

@@ -39,6 +39,8 @@ class Routes {
 
   // What every window's place and size must be a multiple of.
   uint64_t alignment_bytes() const { return direct_ ? direct_->alignment_bytes() : 1; }
+  // Whether every byte comes from the drive.
+  bool past_the_cache() const { return !buffered_; }
   // Where the windows of Dealt::direct go by GPUDirect Storage.
   GdsReader* gds() { return gds_ ? &*gds_ : nullptr; }
   // Of the whole blob, 0..1, before the restore; none where the system can't tell.

@@ -29,8 +29,9 @@ USAGE = """\
 Measure this machine and how close restores come to it.
 
 Writes a random blob, measures what drive, memory and link can do, restores the
-blob by every route that works here, cold and warm, and removes the blob again.
-Prints two tables and writes results.json with every sample.
+blob by every route that works here, cold, warm and half cached, and removes it
+again. Prints two tables, writes results.json with every sample, and the profile
+that later restores on this drive take threads and chunks from.
 
 examples:
   coldsnap calibrate                          512 MiB, GPU or host memory
@@ -38,6 +39,8 @@ examples:
   coldsnap calibrate --bytes=536870912 --chunk_bytes=67108864 --queue_depth=2
                                               one setting, sizes in bytes
   coldsnap calibrate --bytes=4GiB --sweep     chunk x depth x threads as well
+  coldsnap calibrate --bytes=781MiB --extents=50000
+                                              small tensors, all of one size
   coldsnap calibrate --device=cuda:0          this GPU, or the reason why not
   coldsnap calibrate --device=host            host memory in place of a GPU
   coldsnap calibrate --samples=9 --seed=7 --output=results
@@ -63,6 +66,7 @@ class Request:
     """The flags, checked one by one; None means that the machine decides."""
 
     nbytes: int
+    extents: int | None
     hydration: dict[str, settings.Setting]
     path: Path | None
     device: str
@@ -120,6 +124,7 @@ def parse_flags(argv: Sequence[str]) -> Request | None:
         _refuse(f"restore to device {get['device']!r}", "--device must be auto, host or cuda:N (cuda:0 is the first)")
     return Request(
         nbytes=settings.parse_size(get["bytes"], "--bytes"),
+        extents=None if get["extents"] is None else flagset.whole_number(values, "extents", 1, 1_000_000),
         hydration=hydration,
         path=None if get["path"] is None else flagset.user_path("path", get["path"]),
         device=get["device"],
@@ -127,7 +132,7 @@ def parse_flags(argv: Sequence[str]) -> Request | None:
         output=None if get["output"] is None else flagset.user_path("output", get["output"]),
         samples=_samples(values),
         seed=flagset.whole_number(values, "seed", 0, (1 << 53) - 1),  # what JSON keeps exact
-        commit=_commit(get["commit"]),
+        commit=commit_of(get["commit"]),
     )
 
 
@@ -144,7 +149,7 @@ def _calibrate(request: Request) -> None:
             f"{len(arena.LARGE_SHARES)} large ones",
             f"give at least --bytes={arena.MIN_BYTES}",
         )
-    device, first_line = _choose_device(request.device)
+    device, first_line = choose_device(request.device)
     limits = _native.limits()
     cores = settings.default_read_threads(limits)
     fitted, reasons = settings.fit_ring(request.hydration, limits)
@@ -152,11 +157,11 @@ def _calibrate(request: Request) -> None:
     setting = cases.Setting(chosen["chunk_bytes"], chosen["queue_depth"], chosen["read_threads"])
     output = _checked_output(request.output)
     parent = _checked_folder(request.path) if request.path else workspace.default_parent()
-    pieces = arena.pieces_of(request.nbytes)
+    pieces = arena.equal_pieces(request.nbytes, request.extents) if request.extents else arena.pieces_of(request.nbytes)
     host.require_space(parent, request.nbytes)
     ring = setting.chunk_bytes * setting.queue_depth
     host.require_memory(request.nbytes, ring, on_host=device == "host")
-    _require_device_memory(device, arena.arena_bytes(pieces))
+    require_device_memory(device, arena.arena_bytes(pieces))
 
     mount = host.mount_of(parent)
     commit, record = request.commit or machine.commit_or_version(), machine.machine_record(device, parent)
@@ -185,7 +190,7 @@ def _calibrate(request: Request) -> None:
 
         with report.progress(1 + len(cases.ROUTES)) as advance:
             advance("write the blob")
-            workspace.interruptible(lambda: _write_blob(artifact, pieces, source))
+            workspace.interruptible(lambda: write_blob(artifact, pieces, source))
             if device == "host":
                 target: arena.HostArena | arena.DeviceArena = source
             else:
@@ -197,42 +202,55 @@ def _calibrate(request: Request) -> None:
                 advance(f"check {route}")
                 target.clear(cores)
                 try:
-                    restorer.run(route, cases.DIGESTS[-1], setting)
+                    restorer.run(route, cases.ALL_DIGESTS, setting)
                 except errors.RouteUnavailableError as error:
                     notes.append(f"{route} does not work here: {error}")
                     continue
                 arena.require_equal(target, pieces, request.seed, route)
                 routes.append(route)
 
+        direct = setting
+        if "direct" in routes:
+            with report.progress(1) as advance:
+                advance("try chunks and threads for direct reads")
+                direct = cases.tuned_direct(restorer, setting, fitted["chunk_bytes"].chosen, ladder)
+        ring_s = [restorer.make_ring(setting) for _ in range(request.samples.stop)]
         cold_reads = ceilings.cold_reads(restorer.blob, ladder)
+        cold_reads += ceilings.hashed_reads(restorer.blob, ladder) if "direct" in routes else []
         warm_reads = ceilings.cached_reads(restorer.blob, ladder)
         pinned = [] if device == "host" else ceilings.pinned_copies(device, request.nbytes)
-        cold = [each for each in cases.cases_in(restorer, "cold", setting) if each.route in routes]
-        warm = [each for each in cases.cases_in(restorer, "warm", setting) if each.route in routes]
+        working = {*routes, "auto"}
+        cold = [each for each in cases.cold_cases(restorer, setting, direct) if each.route in working]
+        warm = [each for each in cases.warm_cases(restorer, setting, direct) if each.route in working]
+        half = [each for each in cases.half_cases(restorer, setting, direct) if each.route in working]
         grid = cases.sweep_cases(restorer, ladder, _SWEEP_CHUNKS) if request.sweep else []
         grid = [each for each in grid if each.route in routes]
         rounds: list[tuple[list[Any], float]] = [([*cold_reads, *cold], _COLD_BY_S)]
-        rounds += [([*warm_reads, *pinned, *warm], _WARM_BY_S)]
+        rounds += [([*warm_reads, *pinned, *warm], _WARM_BY_S), (half, _WARM_BY_S)]
         rounds += [([each for each in grid if each.wanted_cache == state], _WARM_BY_S) for state in ("cold", "warm")]
         with report.progress(sum(len(steps) for steps, _ in rounds) * request.samples.stop) as advance:
             for steps, by_s in rounds:
                 report.run_rounds(steps, request.samples, begun + by_s, advance)
         found = [*cold_reads, *warm_reads, *pinned, *found]
 
-    measured = [*cold, *warm, *grid]
-    document = results.results_of(commit, record, request.seed, request.nbytes, found, measured)
+    measured = [*cold, *half, *warm, *grid]
+    document = results.results_of(commit, record, request.seed, request.nbytes, found, measured, (setting, ring_s))
     written = results.write_json(output, "results.json", document, 0o777 if request.output else 0o700)
     print()
     report.print_tables(found, document)
     print()
-    notes += _notes(found, measured)
+    notes += _notes(found, measured) + _hashing_note(found, cold)
+    if any(fitted[name].chosen for name in ("chunk_bytes", "queue_depth")) or request.extents:
+        notes.append("no profile was written: it holds what is best, and a chunk, a depth or a shape was asked for")
+    else:
+        notes += _write_profile(parent, device, direct, setting, document, commit)
     for note in dict.fromkeys(notes):
         print(f"note: {note}")
     print(f"every restore was verified, and compared with its source; took {time.monotonic() - begun:.1f} s")
     report.print_best(document, written)
 
 
-def _write_blob(folder: Path, pieces: Sequence[Any], source: Any) -> None:
+def write_blob(folder: Path, pieces: Sequence[Any], source: Any) -> None:
     """Write the pieces as one artifact at `folder`, through the only writer of the format."""
     from coldsnap import _native
 
@@ -246,7 +264,7 @@ def _write_blob(folder: Path, pieces: Sequence[Any], source: Any) -> None:
     _native.write_artifact(str(folder), tensors, identity, "{}", "{}")
 
 
-def _choose_device(asked: str) -> tuple[str, str]:
+def choose_device(asked: str) -> tuple[str, str]:
     """Decide where restores go, and word the first line.
 
     Raises:
@@ -267,7 +285,7 @@ def _choose_device(asked: str) -> tuple[str, str]:
     return asked, f"GPU: {_native.device_name(asked)} ({asked})"
 
 
-def _require_device_memory(device: str, nbytes: int) -> None:
+def require_device_memory(device: str, nbytes: int) -> None:
     """Refuse a destination that the device's free memory cannot hold with 256 MiB to spare."""
     if device == "host":
         return
@@ -324,6 +342,53 @@ def _notes(found: Sequence[Any], measured: Sequence[Any]) -> list[str]:
     return notes
 
 
+def _hashing_note(found: Sequence[Any], cold: Sequence[Any]) -> list[str]:
+    """Compare verified direct restores with direct reads that are hashed by code which is not ours."""
+    from coldsnap._bench import cases, ceilings
+
+    probe = ceilings.best(list(found), ceilings.DIRECT_READ_HASHED)
+    ours = [each for each in cold if each.route == "direct" and each.digest == cases.ALL_DIGESTS and each.samples_s]
+    if probe is None or not ours:
+        return []
+    (case,) = ours
+    share = case.restorer.payload_bytes / case.median_s / probe.median
+    return [f"direct, cold, crc32+sha256: {share:.0%} of what Python's own hashes reach behind direct reads"]
+
+
+def _write_profile(
+    folder: Path, device: str, direct: Any, buffered: Any, document: dict[str, Any], commit: str
+) -> list[str]:
+    """Write the profile that later restores read; give a note where that is not possible."""
+    import datetime
+
+    from coldsnap import profile
+
+    def best(route: str, cache: str, setting: Any) -> profile.Best | None:
+        rows = [row for row in document["cases"] if (row["route"], row["digest"]) == (route, "crc32+sha256")]
+        rates = [row["bytes_per_second"] for row in rows if row["cache"] == cache]
+        if not rates:
+            return None
+        return profile.Best(setting.threads, setting.chunk_bytes, setting.queue_depth, float(rates[0]))
+
+    def ceiling(*families: str) -> float | None:
+        rates = [row["median"] for row in document["ceilings"] if row["name"].partition(".")[0] in families]
+        return float(max(rates)) if rates else None
+
+    entry = profile.Entry(
+        key=profile.key_of(folder, device),
+        direct=best("direct", "cold", direct),
+        buffered=best("buffered", "warm", buffered),
+        ceilings=profile.Ceilings(ceiling("pinned_h2d"), ceiling("raw_direct_read"), ceiling("page_cache_read")),
+        measured_at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        commit=commit,
+    )
+    try:
+        profile.update(entry, os.environ)
+    except errors.Error as cause:
+        return [f"the profile could not be written: {cause}"]
+    return []
+
+
 def _samples(values: flags.FlagValues) -> range:
     """Give least and most samples: as many as asked for, else 5, of which a slow machine may leave out two."""
     if values["samples"].value is None:
@@ -337,6 +402,7 @@ def _define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     common: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("bytes", "512MiB", "payload of the blob (512MiB)", **common)
+    flags.DEFINE_string("extents", None, "that many extents of one size (32 of many sizes)", **common)
     flags.DEFINE_string("chunk_bytes", None, "bytes per slot, a multiple of 65536 (4MiB)", **common)
     flags.DEFINE_string("queue_depth", None, "slots in flight, 1 to 64 (2 x threads)", **common)
     flags.DEFINE_string("path", None, "folder on the drive to measure (your cache folder)", **common)
@@ -352,12 +418,24 @@ def _define_flags() -> flags.FlagValues:
 
 def _flag_lines(values: flags.FlagValues) -> str:
     """List the flags, one a line."""
-    shown = ("bytes", "chunk_bytes", "queue_depth", "path", "device", "sweep", "output", "samples", "seed", "commit")
+    shown = (
+        "bytes",
+        "extents",
+        "chunk_bytes",
+        "queue_depth",
+        "path",
+        "device",
+        "sweep",
+        "output",
+        "samples",
+        "seed",
+        "commit",
+    )
     lines = [f"  --{name + ('' if name == 'sweep' else '=...'):<18}{values[name].help}" for name in shown]
     return "\n".join(lines) + "\n"
 
 
-def _commit(text: str | None) -> str | None:
+def commit_of(text: str | None) -> str | None:
     """Check a commit that a person gives: a wheel does not know which one it was built from."""
     if text is not None and not re.fullmatch(r"[0-9a-f]{40}(-dirty)?", text):
         _refuse(f"read --commit={text}", "give the 40 hex digits of git rev-parse HEAD, with -dirty if files differed")

@@ -21,6 +21,7 @@ _NUMBERS = (
     "chunk_bytes",
     "queue_depth",
     "read_threads",
+    "direct_chunk_bytes",
     "direct_queue_depth",
     "direct_read_threads",
     "hash_threads",

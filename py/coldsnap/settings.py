@@ -222,15 +222,15 @@ def apply_profile(
     Args:
         settings: From `resolve`.
         buffered: What `coldsnap.profile.values` has for that route.
-        direct: The same; its threads and depth go to ``direct_read_threads`` and ``direct_queue_depth``, which hold
-            where everything comes from the drive. Without a profile, and where somebody chose threads or depth,
-            those two follow ``read_threads`` and ``queue_depth`` and are not there.
+        direct: The same; its values go to ``direct_read_threads``, ``direct_queue_depth`` and ``direct_chunk_bytes``,
+            which hold where everything comes from the drive. Without a profile, and where somebody chose the
+            setting, they follow the one without ``direct_`` and are not there.
     """
     full = dict(settings)
     for name, value in (buffered or direct).items():
         if not full[name].chosen:
             full[name] = Setting(value, "profile")
-    for name in ("read_threads", "queue_depth"):
+    for name in ("read_threads", "queue_depth", "chunk_bytes"):
         if name in direct and not full[name].chosen:
             full["direct_" + name] = Setting(direct[name], "profile")
     return full
@@ -276,10 +276,11 @@ def fit_ring(
 def native_settings(settings: Mapping[str, Setting], limits: Mapping[str, Any]) -> dict[str, int]:
     """What `coldsnap._native.Hydrator` takes, from complete settings and the limits that they were fitted to."""
     native = {name: settings[name].value for name in ("chunk_bytes", "queue_depth", "read_threads", "pinned_max_bytes")}
-    for name in ("queue_depth", "read_threads"):
+    for name in ("chunk_bytes", "queue_depth", "read_threads"):
         own = settings.get("direct_" + name)
         native["direct_" + name] = 0 if own is None else own.value  # 0: as the other one
-    native["direct_queue_depth"] = min(native["direct_queue_depth"], native["queue_depth"])  # the ring may have shrunk
+    for name in ("chunk_bytes", "queue_depth"):  # the ring may have shrunk
+        native["direct_" + name] = min(native["direct_" + name], native[name])
     return native | {"hash_threads": default_read_threads(limits)}
 
 

@@ -80,15 +80,19 @@ def check_case(case: dict[str, Any], payload_bytes: int, medians: dict[str, int]
     """Check one entry of `cases` against the shape and against itself."""
     assert list(case) == CASE_KEYS
     assert case["operation"] == "hydrate"
-    assert case["route"] in ("buffered", "direct")
-    assert case["cache"] in ("cold", "warm", "mixed")
-    assert case["digest"] in ("crc32", "crc32+sha256")
+    assert case["route"] in ("auto", "buffered", "direct")
+    assert case["cache"] in ("cold", "warm", "half", "mixed")
+    assert case["digest"] in ("none", "crc32", "crc32+sha256")
     assert (case["place"], case["chunk_bytes"], case["queue_depth"]) == ("host", 1 << 20, 2)
     assert case["threads"] >= 1
     assert len(case["samples_s"]) == len(case["residency_before"]) == 3
     assert case["median_s"] == pytest.approx(statistics.median(case["samples_s"]), abs=2e-6)
     assert case["bytes_per_second"] == pytest.approx(payload_bytes / case["median_s"], rel=0.01)
-    assert case["ratio"] == pytest.approx(case["bytes_per_second"] / medians[case["ceiling"]], rel=0.01)
+    if case["cache"] == "half":
+        assert case["ratio"] is case["ceiling"] is None
+        assert all(0.4 <= fraction <= 0.6 for fraction in case["residency_before"])
+    else:
+        assert case["ratio"] == pytest.approx(case["bytes_per_second"] / medians[case["ceiling"]], rel=0.01)
     assert isinstance(case["limiting_stage"], str)
     assert all(0 <= fraction <= 1 for fraction in case["residency_before"])
     if case["cache"] == "cold":
@@ -99,10 +103,12 @@ def check_case(case: dict[str, Any], payload_bytes: int, medians: dict[str, int]
 
 def test_each_route_that_works_has_each_cache_state_and_digest(run: Any) -> None:
     results = json.loads((run[2] / "results.json").read_text(encoding="utf-8"))
-    rows = [(case["route"], case["digest"]) for case in results["cases"]]
+    rows = {(case["route"], case["digest"]) for case in results["cases"]}
     routes = {"buffered"} if "direct does not work here" in run[0].stdout else {"buffered", "direct"}
-    # Cold and warm: each pair twice. A state that could not be proved is called mixed, and is still a row.
-    assert sorted(rows) == sorted(2 * [(route, digest) for route in routes for digest in ("crc32", "crc32+sha256")])
+    # A state that could not be proved is called mixed, and is still a row.
+    assert rows == {("auto", "crc32")} | {(route, d) for route in routes for d in ("none", "crc32", "crc32+sha256")}
+    full = [case["route"] for case in results["cases"] if case["digest"] == "crc32+sha256"]
+    assert sorted(full) == sorted(2 * list(routes))  # cold and warm
 
 
 def test_results_name_no_path_and_no_host(run: Any) -> None:

@@ -79,10 +79,10 @@ def test_a_refused_route_is_noted_and_not_tried_again() -> None:
     assert (refused.refused, len(calls), refused.samples) == ("open: Invalid argument", 1, [])
 
 
-@pytest.mark.parametrize(("on_host", "stage"), [(True, "digest"), (False, "copy")])
-def test_the_limiting_stage_counts_copies_per_thread_on_the_host_and_no_ring(on_host: bool, stage: str) -> None:
+@pytest.mark.parametrize(("copying", "stage"), [(4, "digest"), (1, "copy")])
+def test_the_limiting_stage_counts_copies_per_copying_thread_and_no_ring(copying: int, stage: str) -> None:
     stages_s = {"open": 0.1, "ring": 9.0, "read": 1.0, "digest": 1.2, "copy": 3.0, "drain": 0.0, "publish": 0.0}
-    assert cases.limiting_stage({"stages_s": stages_s, "read_threads": 4}, on_host=on_host) == stage
+    assert cases.limiting_stage({"stages_s": stages_s}, copying) == stage
 
 
 def test_threads_for_small_and_large_machines() -> None:

@@ -39,6 +39,17 @@ class Piece:
     nbytes: int
 
 
+def equal_pieces(payload_bytes: int, extents: int) -> list[Piece]:
+    """Divide `payload_bytes` into that many pieces of one size, the last with the rest; offsets are multiples of 4096."""
+    size = payload_bytes // extents
+    sizes = [size] * (extents - 1) + [payload_bytes - size * (extents - 1)]
+    pieces, offset = [], 0
+    for number, nbytes in enumerate(sizes):
+        pieces.append(Piece(f"piece.{number:07d}", offset, nbytes))
+        offset += (nbytes // _ALIGN + 1) * _ALIGN
+    return pieces
+
+
 def pieces_of(payload_bytes: int) -> list[Piece]:
     """Divide `payload_bytes` (at least `MIN_BYTES`) into the shape above; offsets are multiples of 4096."""
     rest = payload_bytes - sum(SMALL_BYTES)

@@ -12,6 +12,8 @@ from coldsnap._bench.sizes import MIB
 
 # A state counts as proved up to this share of the file: a page or two that the kernel holds on to is no help to a read.
 _TOLERANCE = 0.001
+_HALF_PIECE = 16 * MIB
+_PAGE = 65536  # a multiple of every page size
 
 
 def residency(path: Path) -> float:
@@ -28,6 +30,34 @@ def is_cold(fraction: float) -> bool:
 def is_warm(fraction: float) -> bool:
     """Tell whether `fraction` proves that a buffered read comes from memory."""
     return fraction >= 1 - _TOLERANCE
+
+
+def is_half(fraction: float) -> bool:
+    """Tell whether `fraction` proves that about half of the bytes come from the drive."""
+    return 0.4 <= fraction <= 0.6
+
+
+def make_half(path: Path) -> float:
+    """Have every other piece of 16 MiB (or, of a small file, a 16th of it) in the page cache, the rest not.
+
+    Returns:
+        The resident fraction.
+    """
+    make_cold(path)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead into the next piece
+            total = os.fstat(handle).st_size
+            piece = max(_PAGE, min(_HALF_PIECE, total // 16) // _PAGE * _PAGE)
+            with mmap.mmap(-1, piece) as buffer:
+                for offset in range(0, total, 2 * piece):
+                    os.preadv(handle, [buffer], offset)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise errors.from_errno(error, f"read every other piece of {path.name}", stage="read") from error
+    return residency(path)
 
 
 def make_cold(path: Path) -> float:

@@ -1,4 +1,4 @@
-"""The restores that are measured: `_native.hydrate` of the calibration blob, each in a proved cache state."""
+"""The restores that are measured: of the calibration blob by `_native.Hydrator`, each in a proved cache state."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from coldsnap import _native, errors
 from coldsnap._bench import cache, ceilings
 from coldsnap._bench.arena import DeviceArena, HostArena, Piece
 from coldsnap._bench.ceilings import Ceiling
+from coldsnap._bench.sizes import MIB
 from coldsnap.settings import default_read_threads
 
 ROUTES = ("buffered", "direct")
-DIGESTS = ("crc32", "crc32+sha256")
+DIGESTS = ("none", "crc32", "crc32+sha256")
+ALL_DIGESTS = DIGESTS[-1]
+_TUNING_BYTES = 512 * MIB
 
 Tick = Callable[[int, int], bool]
 
@@ -40,36 +43,64 @@ class Restorer:
         self.device = device
         self.pinned_max_bytes = pinned_max_bytes
         self._artifact = _native.open_artifact(str(folder), None)
-        self._hydrator = _native.Hydrator(device)
+        self._hydrators: dict[int, Any] = {}  # by chunk: each keeps the ring of its own
         self._hash_threads = default_read_threads(_native.limits())
         # The artifact orders extents its own way; the manifest tells which one holds which name.
         extent_of = {name: extent for name, _, _, _, extent, *_ in self._artifact.tensors()}
         self._ranges = [(extent_of[each.name], arena.address + each.offset, each.nbytes) for each in pieces]
+        self.payload_bytes = sum(each.nbytes for each in pieces)
         self._arena = arena  # the addresses above live as long as it does
 
-    def run(self, route: str, digest: str, setting: Setting) -> dict[str, Any]:
-        """Restore once, verified; give the native report. Raises what `_native.hydrate` raises."""
-        settings = {
+    def run(self, route: str, digest: str, setting: Setting, at_most: int | None = None) -> dict[str, Any]:
+        """Restore once; give the native report. Raises what `_native.Hydrator.hydrate` raises.
+
+        Args:
+            route: As a backend is called.
+            digest: As verify is called; ``none`` trusts the blob that this process has just written.
+            setting: How.
+            at_most: About how many bytes to restore, the smallest extents first; all of them when None.
+        """
+        if setting.chunk_bytes not in self._hydrators:
+            self._hydrators[setting.chunk_bytes] = _native.Hydrator(self.device)
+        report: dict[str, Any] = self._hydrators[setting.chunk_bytes].hydrate(
+            self._artifact, self._some(at_most), route, digest, self._settings(setting), [], _keep_going
+        )
+        return report
+
+    def make_ring(self, setting: Setting) -> float:
+        """Make ring, threads and streams anew, give them back, and tell the seconds that making took."""
+        seconds: float = _native.Hydrator(self.device).prepare("auto", self._settings(setting))
+        return seconds
+
+    def _settings(self, setting: Setting) -> dict[str, int]:
+        return {
             "chunk_bytes": setting.chunk_bytes,
             "queue_depth": setting.queue_depth,
             "read_threads": setting.threads,
+            "direct_chunk_bytes": 0,
             "direct_queue_depth": 0,
             "direct_read_threads": setting.direct_threads,
             "hash_threads": self._hash_threads,
             "pinned_max_bytes": self.pinned_max_bytes,
         }
-        report: dict[str, Any] = self._hydrator.hydrate(
-            self._artifact, self._ranges, route, digest, settings, [], _keep_going
-        )
-        return report
+
+    def _some(self, at_most: int | None) -> list[tuple[int, int, int]]:
+        if at_most is None:
+            return self._ranges
+        chosen: list[tuple[int, int, int]] = []
+        for row in sorted(self._ranges, key=lambda row: row[2]):
+            if chosen and sum(nbytes for *_, nbytes in chosen) + row[2] > at_most:
+                break
+            chosen.append(row)
+        return chosen
 
 
 @dataclass
 class Case:
     """One row of the table: a route in a cache state with a digest and a setting.
 
-    `samples_s` are the seconds from the choice of the route to the hand-over, without `ring_s`, the time that making
-    the staging ring took: an engine adapter does that while the model is being built. `residency_before` has, for each
+    `samples_s` are the seconds from the choice of the route to the hand-over, without the time that making the staging
+    ring took: an engine adapter does that while the model is being built. `residency_before` has, for each
     sample, the fraction of the blob that was in the page cache when it began; `limits` the stage that took longest.
     """
 
@@ -79,7 +110,6 @@ class Case:
     digest: str
     setting: Setting
     samples_s: list[float] = field(default_factory=list)
-    ring_s: list[float] = field(default_factory=list)
     residency_before: list[float] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     refused: str = ""
@@ -91,8 +121,8 @@ class Case:
 
     @property
     def cache(self) -> str:
-        """``cold`` or ``warm`` if residency proved it before every sample, else ``mixed``."""
-        proves = cache.is_cold if self.wanted_cache == "cold" else cache.is_warm
+        """``cold``, ``warm`` or ``half`` if residency proved it before every sample, else ``mixed``."""
+        proves = _STATES[self.wanted_cache][1]
         return self.wanted_cache if all(map(proves, self.residency_before)) else "mixed"
 
     @property
@@ -110,22 +140,75 @@ class Case:
         if self.refused:
             return
         blob = self.restorer.blob
-        before = cache.make_cold(blob) if self.wanted_cache == "cold" else cache.make_warm(blob)
+        before = _STATES[self.wanted_cache][0](blob)
         try:
             report = self.restorer.run(self.route, self.digest, self.setting)
         except errors.RouteUnavailableError as error:
             self.refused = str(error)
             return
-        self.ring_s.append(report["stages_s"]["ring"])
         self.samples_s.append(report["wall_s"] - report["stages_s"]["ring"])
         self.residency_before.append(before)
         copying = self.setting.threads if self.restorer.device == "host" else 1
         self.limits.append(limiting_stage(report, copying))
 
 
-def cases_in(restorer: Restorer, cache_state: str, setting: Setting) -> list[Case]:
-    """List the standard cases of one cache state: each route with each digest."""
-    return [Case(restorer, route, cache_state, digest, setting) for route in ROUTES for digest in DIGESTS]
+# How a file is brought into a state, and what proves it.
+_STATES: dict[str, tuple[Callable[[Path], float], Callable[[float], bool]]] = {
+    "cold": (cache.make_cold, cache.is_cold),
+    "warm": (cache.make_warm, cache.is_warm),
+    "half": (cache.make_half, cache.is_half),
+}
+
+
+def cold_cases(restorer: Restorer, setting: Setting, direct: Setting) -> list[Case]:
+    """List the cases from the drive: direct with each digest, and what the page cache makes of it."""
+    return [
+        Case(restorer, "buffered", "cold", ALL_DIGESTS, setting),
+        *(Case(restorer, "direct", "cold", digest, direct) for digest in DIGESTS),
+    ]
+
+
+def warm_cases(restorer: Restorer, setting: Setting, direct: Setting) -> list[Case]:
+    """List the cases from the page cache, and direct reads, which pass it by.
+
+    Where hashing takes no core's time, cores beyond what the copies need are in each other's way: so the small digests
+    are measured with three quarters of the threads too.
+    """
+    fewer = Setting(setting.chunk_bytes, setting.queue_depth, max(1, setting.threads * 3 // 4))
+    less = [] if fewer == setting else [fewer]
+    found = [Case(restorer, "buffered", "warm", digest, each) for digest in DIGESTS[:2] for each in (setting, *less)]
+    found.append(Case(restorer, "buffered", "warm", ALL_DIGESTS, setting))
+    return [*found, Case(restorer, "direct", "warm", ALL_DIGESTS, direct)]
+
+
+def half_cases(restorer: Restorer, setting: Setting, direct: Setting) -> list[Case]:
+    """List what can be done with a blob of which every other piece is in the page cache."""
+    both = Setting(setting.chunk_bytes, setting.queue_depth, setting.threads, direct.threads)
+    settings = {"auto": both, "buffered": setting, "direct": direct}
+    return [Case(restorer, route, "half", DIGESTS[1], each) for route, each in settings.items()]
+
+
+def tuned_direct(restorer: Restorer, setting: Setting, chunk_chosen: bool, ladder: list[int]) -> Setting:
+    """Find chunk and threads for reads from the drive: the fastest of a few, twice each, over at most 512 MiB.
+
+    Small chunks and few slots stay in the processor's cache, where drives of virtual machines are fastest; some drives
+    want many reads at once.
+    """
+    few = [count for count in ladder if count in (1, 2, 4)]
+    shapes = [(setting.chunk_bytes, setting.queue_depth, setting.threads)]
+    shapes += [(setting.chunk_bytes, min(max(4, 2 * count), setting.queue_depth), count) for count in few]
+    if not chunk_chosen:
+        shapes += [(chunk, max(4, 2 * count), count) for chunk in (MIB // 2, MIB) for count in few]
+    settings = [Setting(*shape) for shape in dict.fromkeys(shapes)]
+
+    def seconds(each: Setting) -> float:
+        cache.make_cold(restorer.blob)
+        report = restorer.run("direct", ALL_DIGESTS, each, at_most=_TUNING_BYTES)
+        return float(report["wall_s"] - report["stages_s"]["ring"])
+
+    rounds = [[seconds(each) for each in settings] for _ in range(2)]
+    best = min(range(len(settings)), key=lambda index: min(samples[index] for samples in rounds))
+    return settings[best]
 
 
 def sweep_cases(restorer: Restorer, ladder: list[int], chunks: list[int]) -> list[Case]:
@@ -140,8 +223,8 @@ def sweep_cases(restorer: Restorer, ladder: list[int], chunks: list[int]) -> lis
             for depth in sorted({min(64, count * factor) for factor in (1, 2, 4)}):
                 if chunk * depth <= restorer.pinned_max_bytes:
                     setting = Setting(chunk, depth, count)
-                    found.append(Case(restorer, "direct", "cold", DIGESTS[1], setting))
-                    found.append(Case(restorer, "buffered", "warm", DIGESTS[1], setting))
+                    found.append(Case(restorer, "direct", "cold", ALL_DIGESTS, setting))
+                    found.append(Case(restorer, "buffered", "warm", ALL_DIGESTS, setting))
     return found
 
 
@@ -150,8 +233,10 @@ def bound_of(case: Case, found: list[Ceiling]) -> Ceiling | None:
 
     A direct read passes the page cache by, so whatever is resident the drive bounds it, as it bounds every cold case.
     A warm buffered case is bound by the link to the device, or on the host by reading the page cache. Where no state
-    could be proved (files in memory), the page cache is the only bound there is.
+    could be proved (files in memory), the page cache is the only bound there is. A half-cached blob has none.
     """
+    if case.cache == "half":
+        return None
     drive = ceilings.best(found, ceilings.RAW_DIRECT_READ, ceilings.RAW_BUFFERED_READ)
     memory = ceilings.best(found, ceilings.PINNED_H2D) or ceilings.best(found, ceilings.PAGE_CACHE_READ)
     if case.route == "direct" or case.cache == "cold":

@@ -8,10 +8,12 @@ what is left of them once everything runs at the same time.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import mmap
 import os
 import statistics
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +28,7 @@ from coldsnap._bench.sizes import MIB
 
 RAW_DIRECT_READ = "raw_direct_read"
 RAW_BUFFERED_READ = "raw_buffered_read"
+DIRECT_READ_HASHED = "direct_read_hashed"
 RAW_DIRECT_WRITE = "raw_direct_write"
 PAGE_CACHE_READ = "page_cache_read"
 MEMORY_COPY = "memory_copy"
@@ -37,6 +40,8 @@ _RAW_BLOCK = 4 * MIB  # large enough that neither the drive nor Python's part of
 # As small as a core's own cache as far as the interpreter's lock allows: 16 threads reading 256 KiB at a time stop at
 # 28 GB/s for want of the lock where 2 MiB at a time reach 62.
 _CACHE_BLOCK = 2 * MIB
+_HASH_BLOCK = 1 * MIB  # of what is hashed right after it was read
+_LINK_BLOCK = 64 * MIB  # large enough that a copy's start costs nothing
 _COPY_BYTES = 256 * MIB
 _DIGEST_BYTES = 32 * MIB
 _WRITE_BYTES = 256 * MIB
@@ -105,6 +110,26 @@ def cold_reads(blob: Path, ladder: list[int]) -> list[Ceiling]:
     return [Ceiling(family, count, measure) for family in (RAW_DIRECT_READ, RAW_BUFFERED_READ) for count in ladder]
 
 
+def hashed_reads(blob: Path, ladder: list[int]) -> list[Ceiling]:
+    """Raw direct reads of the cold file whose bytes are hashed right after, by zlib and hashlib in the same threads.
+
+    That is what a verified restore by the route direct has to do, without any of our code: on some machines a drive is
+    slower by a fifth once a processor looks at what it has written.
+    """
+
+    def measure(ceiling: Ceiling) -> float:
+        if not cache.is_cold(cache.make_cold(blob)):
+            ceiling.mixed = True
+        return _read_rate(blob, ceiling.threads, _HASH_BLOCK, direct=True, then=_hash)
+
+    return [Ceiling(DIRECT_READ_HASHED, count, measure) for count in ladder]
+
+
+def _hash(block: memoryview) -> None:
+    zlib.crc32(block)
+    hashlib.sha256(block).digest()
+
+
 def cached_reads(blob: Path, ladder: list[int]) -> list[Ceiling]:
     """Reads of the resident file into one small reused buffer per thread: what the page cache can give."""
 
@@ -157,17 +182,19 @@ def copies_and_digests(source: HostArena, cores: int) -> list[Ceiling]:
 
 
 def pinned_copies(device: str, payload_bytes: int) -> list[Ceiling]:
-    """Copies between pinned host memory and the device on one stream, each way, in pieces of 4 MiB."""
+    """Copies between pinned host memory and the device on one stream, each way, in pieces of 64 MiB."""
 
     def measure(ceiling: Ceiling) -> float:
-        wall_s: float = _native.measure_copy(device, ceiling.family == PINNED_H2D, payload_bytes, _RAW_BLOCK)
+        wall_s: float = _native.measure_copy(device, ceiling.family == PINNED_H2D, payload_bytes, _LINK_BLOCK)
         return payload_bytes / wall_s
 
     return [Ceiling(family, 1, measure) for family in (PINNED_H2D, PINNED_D2H)]
 
 
-def _read_rate(path: Path, count: int, block: int, *, direct: bool) -> float:
-    """Read the whole file once by `count` threads, block by block; give bytes per second."""
+def _read_rate(
+    path: Path, count: int, block: int, *, direct: bool, then: Callable[[memoryview], None] | None = None
+) -> float:
+    """Read the whole file once by `count` threads, block by block, each then given to `then`; give bytes per second."""
     doing = f"read {path.name} {'with O_DIRECT ' if direct else ''}by {count} threads"
     handle = _open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0), doing)
     try:
@@ -183,6 +210,8 @@ def _read_rate(path: Path, count: int, block: int, *, direct: bool) -> float:
                 got = os.preadv(handle, [buffers[index]], offset)
                 if got < wanted:
                     raise errors.IoError(f"{doing}: got {got} of {wanted} bytes at offset {offset}", stage="read")
+                if then is not None:
+                    then(buffers[index][:wanted])
 
         return total / threads.run(count, work)
     except errors.Error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coldsnap import errors
-from coldsnap._bench.cases import Case, bound_of
+from coldsnap._bench.cases import Case, Setting, bound_of
 from coldsnap._bench.ceilings import Ceiling
 
 FORMAT = 1
@@ -22,6 +22,7 @@ def results_of(
     payload_bytes: int,
     found: list[Ceiling],
     cases: list[Case],
+    ring: tuple[Setting, list[float]] | None = None,
 ) -> dict[str, Any]:
     """Put the samples into the shape of results.json: rates in bytes per second, times in seconds."""
     return {
@@ -30,7 +31,7 @@ def results_of(
         "machine": machine,
         "seed": seed,
         "payload_bytes": payload_bytes,
-        "ceilings": [_ceiling(each) for each in found if each.samples] + _rings(cases),
+        "ceilings": [_ceiling(each) for each in found if each.samples] + ([_ring(*ring)] if ring else []),
         "cases": [_case(each, payload_bytes, found) for each in cases if each.samples_s],
     }
 
@@ -72,17 +73,11 @@ def _ceiling(each: Ceiling) -> dict[str, Any]:
     return {"name": each.name, "unit": "bytes_per_second", "samples": samples, "median": round(each.median)}
 
 
-def _rings(cases: list[Case]) -> list[dict[str, Any]]:
-    """Give the seconds that making a ring took, per ring: a stage of its own, which no case's time contains."""
-    seconds: dict[str, list[float]] = {}
-    for case in cases:
-        name = f"ring_ready.{case.setting.chunk_bytes}x{case.setting.queue_depth}"
-        seconds.setdefault(name, []).extend(round(each, 6) for each in case.ring_s)
-    return [
-        {"name": name, "unit": "seconds", "samples": samples, "median": round(statistics.median(samples), 6)}
-        for name, samples in seconds.items()
-        if samples
-    ]
+def _ring(setting: Setting, seconds: list[float]) -> dict[str, Any]:
+    """Give the seconds that making a ring took: a stage of its own, which no case's time contains."""
+    name = f"ring_ready.{setting.chunk_bytes}x{setting.queue_depth}"
+    samples = [round(each, 6) for each in seconds]
+    return {"name": name, "unit": "seconds", "samples": samples, "median": round(statistics.median(samples), 6)}
 
 
 def _case(case: Case, payload_bytes: int, found: list[Ceiling]) -> dict[str, Any]:

@@ -121,6 +121,7 @@ HydrateOptions OptionsOf(const nb::dict& settings) {
   return {.chunk_bytes = static_cast<uint64_t>(number("chunk_bytes")),
           .queue_depth = small("queue_depth"),
           .read_threads = small("read_threads"),
+          .direct_chunk_bytes = static_cast<uint64_t>(number("direct_chunk_bytes")),
           .direct_queue_depth = small("direct_queue_depth"),
           .direct_read_threads = small("direct_read_threads"),
           .hash_threads = small("hash_threads"),
@@ -171,11 +172,12 @@ double Prepare(DeviceHydrator& self, const std::string& route, const nb::dict& s
 }  // namespace
 
 void BindHydrate(nb::module_& m) {
-  nb::class_<DeviceHydrator>(m, "Hydrator",
-                             "Restores into one device, and what they use again: pinned ring, threads, streams. "
-                             "`coldsnap.hydrate` and `coldsnap.Hydrator` are the checked forms.\n\n"
-                             "`settings` has whole numbers: chunk_bytes, queue_depth, read_threads, "
-                             "direct_queue_depth, direct_read_threads, hash_threads, pinned_max_bytes.")
+  nb::class_<DeviceHydrator>(
+      m, "Hydrator",
+      "Restores into one device, and what they use again: pinned ring, threads, streams. "
+      "`coldsnap.hydrate` and `coldsnap.Hydrator` are the checked forms.\n\n"
+      "`settings` has whole numbers: chunk_bytes, queue_depth, read_threads, "
+      "direct_chunk_bytes, direct_queue_depth, direct_read_threads, hash_threads, pinned_max_bytes.")
       .def(nb::init<const std::string&>(), "device"_a)
       .def("prepare", &Prepare, "route"_a, "settings"_a,
            "Makes ring, threads and streams before the first restore; seconds that it took.")

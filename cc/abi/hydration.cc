@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,7 +28,8 @@ namespace {
 
 thread_local Status last_failure;
 
-// Made beforehand: when it is needed there is no memory to make it.
+// Made beforehand: when it is needed there is no memory to make it. A process that has none for it can't load us
+// either. NOLINTNEXTLINE(bugprone-throwing-static-initialization)
 const Status host_memory_ran_out(Code::kOutOfMemory, "host memory ran out");
 
 Status WhatWasThrown() noexcept {
@@ -59,6 +61,9 @@ int32_t Call(Body&& body) noexcept {
   return -1;
 }
 
+// The core's names are literals, so they end with NUL.
+const char* Literal(std::string_view name) { return name.data(); }
+
 std::optional<std::string> TextOf(const char* text) {
   return text == nullptr ? std::nullopt : std::optional<std::string>(text);
 }
@@ -71,7 +76,7 @@ class Told {
     for (const Route route : kRoutes) {
       const HydrateReport::Part& part = report_.By(route);
       if (part.extents == 0) continue;
-      routes_.push_back(RouteName(route).data());  // a literal, so it ends with NUL
+      routes_.push_back(Literal(RouteName(route)));
       route_bytes_.push_back(part.nbytes);
       route_extents_.push_back(part.extents);
     }
@@ -102,7 +107,7 @@ class Told {
             .drain_s = stages.drain,
             .publish_s = stages.publish,
             .wall_s = report_.wall_s,
-            .gds_path = report_.gds ? GdsPathName(report_.gds->path).data() : nullptr,
+            .gds_path = report_.gds ? Literal(GdsPathName(report_.gds->path)) : nullptr,
             .gds_evidence = report_.gds ? report_.gds->text.c_str() : nullptr};
   }
 
@@ -321,11 +326,11 @@ Status Close(coldsnap_hydration* handle) {
 // Leaves the last error as it is.
 int32_t LastError(coldsnap_hydration_error* into) noexcept {
   const Status& last = last_failure;
-  const coldsnap_hydration_error told{.code = CodeName(last.code()).data(),  // a literal, so it ends with NUL
+  const coldsnap_hydration_error told{.code = Literal(CodeName(last.code())),
                                       .message = last.message().c_str(),
                                       .stage = last.stage().c_str(),
                                       .remedy = last.remedy().c_str(),
-                                      .domain = DomainName(last.domain()).data(),
+                                      .domain = Literal(DomainName(last.domain())),
                                       .native = last.native()};
   try {
     return WriteSized(told, "coldsnap_hydration_error", into).ok() ? 0 : -1;

@@ -106,29 +106,40 @@ class Restore {
     gds_ = routes.gds();
     report_.residency_before = routes.residency();
     Describe();
-    report_.stages_s.open = lap_.Lap();
+    report_.stages_s.open = NextStage("ring");
 
     ASSIGN_OR_RETURN(Handover handover,
                      Handover::Claim(gpu_.Name(), ranges_, [this](auto ranges) { return gpu_.Poison(ranges); }));
     ASSIGN_OR_RETURN(const Hands hands, MakeReady());
-    report_.stages_s.ring = lap_.Lap();
+    report_.stages_s.ring = NextStage("wait for streams");
     RETURN_IF_ERROR(gpu_.WaitForStreams(options_.streams).WithStage("device"));
 
     // From the first read on, not from the first copy: damage that the digests find in the first window must not leave
     // destinations that look untouched.
     handover.Begin();
+    stage_.Next("move");
     Verifier verifier(artifact_, plan_, options_.verify);
     Status status = MoveEverything(hands, verifier);
+    if (status.ok()) stage_.Next("publish");
     if (status.ok()) status = verifier.Finish();
     if (status.ok()) status = ProveGds();
     if (status.ok() && options_.confirm) status = options_.confirm();
-    if (!status.ok()) return std::move(handover).Abandon(std::move(status));
+    if (!status.ok()) {
+      stage_.Next("poison");
+      return std::move(handover).Abandon(std::move(status));
+    }
     std::move(handover).Publish();
     report_.stages_s.publish = lap_.Lap();
     return Finish();
   }
 
  private:
+  // Seconds of the stage that ends here.
+  double NextStage(const char* name) {
+    stage_.Next(name);
+    return lap_.Lap();
+  }
+
   std::vector<uint32_t> WantedExtents() const {
     std::vector<uint32_t> wanted;
     for (uint32_t i = 0; i < ranges_.size(); ++i) {
@@ -198,7 +209,8 @@ class Restore {
     const bool jumps = hands.read_and_send != 0 && hands.read != 0;
     if (jumps) ExpectJumps(artifact_.blob_fd(), true);
     Ring* const ring = StagedWindows() != 0 ? with_.ring_.get() : nullptr;
-    Readers readers(plan_, dealt_.buffered, dealt_.direct, gds_, ranges_, gpu_, ring, with_.lanes_, verifier);
+    Readers readers(plan_, dealt_.buffered, dealt_.direct, gds_, ranges_, gpu_, ring, with_.lanes_, verifier,
+                    options_.trace);
     Status status = readers.Run(with_.crew_, hands, [this](uint64_t done) {
       return options_.tick ? options_.tick(done, report_.payload_bytes) : Status::Ok();
     });
@@ -206,6 +218,7 @@ class Restore {
     report_.stages_s.read = readers.read_s();
     report_.stages_s.digest = readers.digest_s();
     const Stopwatch drain;
+    stage_.Next("drain");
     if (ring != nullptr) {
       if (Status drained = ring->Drain(); !drained.ok() && status.ok()) status = std::move(drained).WithStage("device");
       report_.stages_s.copy = ring->TakeCopySeconds();
@@ -225,6 +238,7 @@ class Restore {
   }
 
   Result<HydrateReport> Finish() {
+    stage_.End();
     report_.wall_s = wall_.Seconds();
     // The restore has succeeded; that its trace in the page cache can't be read is no reason to fail it.
     if (const Result<double> residency = Residency(artifact_); residency.ok()) report_.residency_after = *residency;
@@ -237,6 +251,7 @@ class Restore {
   const HydrateOptions& options_;
   Stopwatch wall_;
   Stopwatch lap_;
+  SpanScope stage_{options_.trace != nullptr ? &options_.trace->TrackOf(Trace::kCaller, "caller") : nullptr, "open"};
   std::vector<DeviceRange> ranges_;  // by extent
   ReadPlan plan_;
   Routes::Dealt dealt_;

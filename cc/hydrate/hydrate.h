@@ -19,6 +19,7 @@
 #include "cc/hydrate/readers.h"
 #include "cc/hydrate/route.h"
 #include "cc/hydrate/targets.h"
+#include "cc/hydrate/trace.h"
 #include "cc/ring/ring.h"
 
 namespace coldsnap {
@@ -41,6 +42,7 @@ struct HydrateOptions {
   std::function<Status(uint64_t done_bytes, uint64_t total_bytes)> tick;
   // The last word before the destinations are published, by the thread that called Hydrate; a failure poisons them.
   std::function<Status()> confirm;
+  Trace* trace = nullptr;  // gets what each thread does, also of a restore that fails; must outlive it
 };
 
 struct HydrateReport {

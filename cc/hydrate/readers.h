@@ -23,6 +23,7 @@
 #include "cc/hydrate/filled_queue.h"
 #include "cc/hydrate/gds_reader.h"
 #include "cc/hydrate/plan.h"
+#include "cc/hydrate/trace.h"
 #include "cc/hydrate/verifier.h"
 #include "cc/ring/ring.h"
 
@@ -47,10 +48,11 @@ struct Hands {
 class Readers {
  public:
   // All of them must outlive the readers. `ranges` are the destinations by extent; `lanes` as many as `hands` has;
-  // `ring` may be null where neither share has a reader; `gds` reads the direct share in place of a reader.
+  // `ring` may be null where neither share has a reader; `gds` reads the direct share in place of a reader;
+  // `trace` gets what the threads do, and may be null.
   Readers(const ReadPlan& plan, const Share& buffered, const Share& direct, const GdsReader* gds,
           std::span<const DeviceRange> ranges, Gpu& gpu, Ring* ring, std::span<const std::unique_ptr<Lane>> lanes,
-          Verifier& verifier)
+          Verifier& verifier, Trace* trace)
       : plan_(plan),
         buffered_(buffered),
         direct_(direct),
@@ -59,7 +61,8 @@ class Readers {
         gpu_(gpu),
         ring_(ring),
         lanes_(lanes),
-        verifier_(verifier) {}
+        verifier_(verifier),
+        trace_(trace) {}
 
   // Moves every window and returns when all threads have ended: the first failure of any of them, or of `tick`, which
   // the calling thread runs about every 50 ms with the bytes sent so far, and once at the end.
@@ -70,9 +73,11 @@ class Readers {
   double digest_s() const { return digest_s_; }
 
  private:
+  // Of one thread.
   struct Times {
     double read = 0;
     double digest = 0;
+    Trace::Track* track = nullptr;
   };
 
   Status RunMember(const Hands& hands, int member, Times& times);
@@ -81,9 +86,13 @@ class Readers {
   Status ReadPastHost(Times& times);
   Status SendWindows(Lane& lane, Times& times);
   Status ReadInBlocks(const Window& window, const EmptySlot& slot, Times& times);
-  Status VerifyWindow(const Window& window, const EmptySlot& slot);
+  Status VerifyWindow(const Window& window, const EmptySlot& slot, Times& times);
+  Result<EmptySlot> Acquire(const Window& window, const Times& times);
+  std::optional<FilledSlot> NextFilled(const Times& times);
   DeviceRange DestinationOf(const Segment& segment) const;
-  Status Send(const Window& window, EmptySlot slot, Lane& lane);
+  Status Send(const Window& window, EmptySlot slot, Lane& lane, const Times& times);
+  Trace::Track* TrackOf(const Hands& hands, int member);
+  int64_t IndexOf(const Window& window) const { return &window - plan_.windows.data(); }
   // The next window of a share, until they run out or something has failed.
   std::optional<uint32_t> Take(const Share& share, std::atomic<size_t>& next);
   void Fail(Status status);
@@ -97,6 +106,7 @@ class Readers {
   Ring* ring_;
   std::span<const std::unique_ptr<Lane>> lanes_;
   Verifier& verifier_;
+  Trace* trace_;
 
   std::atomic<size_t> next_buffered_ = 0;
   std::atomic<size_t> next_direct_ = 0;

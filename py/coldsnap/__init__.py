@@ -28,6 +28,8 @@ from coldsnap.errors import (
     TimedOutError,
 )
 from coldsnap.hydrate import Hydrator, hydrate
+from coldsnap.keep_cached import KeepCached
+from coldsnap.keep_cached import keep as keep_cached
 from coldsnap.receipts import Receipt
 from coldsnap.verify import verify
 from coldsnap.version import VERSION
@@ -47,6 +49,7 @@ __all__ = [
     "Hydrator",
     "InternalError",
     "IoError",
+    "KeepCached",
     "LayoutError",
     "NoSpaceError",
     "NotAdmittedError",
@@ -60,6 +63,7 @@ __all__ = [
     "TimedOutError",
     "__version__",
     "hydrate",
+    "keep_cached",
     "open",
     "verify",
 ]

@@ -107,11 +107,27 @@ def write_artifact(path: str, tensors: Sequence[tuple[str, str, Sequence[int], S
     Rows of `tensors`: (name, dtype, shape, strides in elements, address, storage address, storage bytes, object, role, attrs).
     """
 
+class Trace:
+    """
+    What each thread of the restores that got it did, and when: the first 1,000,000 spans.
+    """
+
+    def __init__(self) -> None: ...
+
+    def to_json(self) -> str:
+        """
+        For Perfetto and chrome://tracing; times are those of `time.monotonic_ns()`, in microseconds.
+        """
+
+    @property
+    def dropped(self) -> int:
+        """Spans beyond the limit, which were not kept."""
+
 class Hydrator:
     """
     Restores into one device, and what they use again: pinned ring, threads, streams. `coldsnap.hydrate` and `coldsnap.Hydrator` are the checked forms.
 
-    `settings` has whole numbers: chunk_bytes, queue_depth, read_threads, direct_queue_depth, direct_read_threads, hash_threads, pinned_max_bytes.
+    `settings` has whole numbers: chunk_bytes, queue_depth, read_threads, direct_chunk_bytes, direct_queue_depth, direct_read_threads, hash_threads, pinned_max_bytes.
     """
 
     def __init__(self, device: str) -> None: ...
@@ -121,11 +137,11 @@ class Hydrator:
         Makes ring, threads and streams before the first restore; seconds that it took.
         """
 
-    def hydrate(self, artifact: Artifact, ranges: Sequence[tuple[int, int, int]], route: str, verify: str, settings: dict, streams: Sequence[int], tick: object | None, confirm: object | None = None) -> dict:
+    def hydrate(self, artifact: Artifact, ranges: Sequence[tuple[int, int, int]], route: str, verify: str, settings: dict, streams: Sequence[int], tick: object | None, confirm: object | None = None, trace: Trace | None = None) -> dict:
         """
         Fills ranges (extent, address, nbytes) of the device from the artifact.
 
-        `tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what it raises. `confirm()` has the last word before publishing: what it raises poisons.
+        `tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what it raises. `confirm()` has the last word before publishing: what it raises poisons. `trace` gets what the threads do, also when this raises.
         """
 
 def residency(path: str) -> tuple[int, int]:

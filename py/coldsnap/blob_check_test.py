@@ -167,3 +167,18 @@ def test_short_reads_are_continued(path: pathlib.Path, monkeypatch: pytest.Monke
     preadv = os.preadv
     monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: preadv(fd, [buffers[0][:100_000]], offset))
     verify(path)
+
+
+def test_a_mark_of_an_earlier_read_ahead_brings_nothing_back(tmp_path: pathlib.Path) -> None:
+    """Opening an artifact reads its header, and the kernel marks a page behind that as the place to read on from."""
+    path = write(tmp_path / "artifact", {f"{n}": WINDOW for n in range(8)})
+    with open(path / "shard-00-00-00" / "weights.safetensors", "rb") as blob:
+        os.fsync(blob.fileno())
+        os.posix_fadvise(blob.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with coldsnap.open(path) as artifact, contextlib.closing(blob_check.BlobCheck(artifact)) as check:
+        if artifact.native.residency() > 0.05:
+            pytest.skip("the file system of the test's folder keeps files in memory")
+        first, second, *_ = check.windows()
+        for window in (second, first):
+            check.check(window, memoryview(bytearray(WINDOW)))
+        assert artifact.native.resident_bytes(second.begin, WINDOW) < WINDOW / 10

@@ -25,6 +25,7 @@ BACKENDS = ("python", "auto", "buffered", "direct", "gds")
 VERIFY_MODES = ("crc32", "crc32+sha256", "none")
 TRUST_MODES = ("inline", "preverified")
 PLACES = ("auto", "host", "device", "both")
+KEEP_POLICIES = ("auto", "yes", "no")
 
 _SIZE_UNITS = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _PREFIX = "COLDSNAP_HYDRATION_"
@@ -133,6 +134,11 @@ HYDRATION: tuple[Spec, ...] = (
     Spec("pinned_max_bytes", "COLDSNAP_PINNED_MAX_BYTES", parse_size, 512 * MIB, "most pinned memory, all local ranks"),
 )
 
+# No row of the table, since it holds for what comes after a restore: `coldsnap.keep_cached`.
+KEEP_CACHED = Spec(
+    "keep_cached", "COLDSNAP_KEEP_CACHED", _one_of(KEEP_POLICIES), "auto", "whether the blob stays in the page cache"
+)
+
 
 def resolve(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Setting]:
     """Find every setting's value and source.
@@ -149,7 +155,7 @@ def resolve(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
     """
     _warn_of_unknown(environ)
     native_library(environ)  # refuses what makes no sense, also where no library will be called
-    found = {spec.name: _resolve_one(spec, explicit.get(spec.name), environ) for spec in HYDRATION}
+    found = {spec.name: resolve_one(spec, explicit.get(spec.name), environ) for spec in HYDRATION}
     _refuse_what_is_not_here(found)
     return found
 
@@ -173,7 +179,12 @@ def native_library(environ: Mapping[str, str]) -> tuple[str, str | None] | None:
     return (path, sha256 or None) if path else None
 
 
-def _resolve_one(spec: Spec, given: Any, environ: Mapping[str, str]) -> Setting:
+def resolve_one(spec: Spec, given: Any, environ: Mapping[str, str]) -> Setting:
+    """Find one setting's value and source; ``given`` is the argument, None where there is none.
+
+    Raises:
+        RequestInvalidError: The value is of the wrong kind, out of range or unknown.
+    """
     if given is not None:
         return Setting(spec.parse(given, spec.name), "explicit")
     text = environ.get(spec.variable, "")

@@ -11,7 +11,6 @@ import errno
 import fcntl
 import os
 import pwd
-import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -160,7 +159,7 @@ def write_file(folder: int, name: str, data: bytes) -> None:
     Raises:
         IoError, NoSpaceError: A system call failed; what had the name is still there.
     """
-    temporary = f".{name}.{secrets.token_hex(8)}"
+    temporary = f".{name}.{os.urandom(8).hex()}"
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE, dir_fd=folder)
         try:

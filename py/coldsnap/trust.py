@@ -10,7 +10,6 @@ restore without digests: `check`, the restore, `require_unchanged`.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 import os
 import shlex
@@ -214,7 +213,7 @@ def write_marker(artifact: Artifact, before: Facts, environ: Mapping[str, str]) 
         **dataclasses.asdict(before),
         "noted": {"device": f"{os.major(device)}:{os.minor(device)}", "boot_id": _boot_id()},
         "version": VERSION,
-        "written_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "written_at": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
     }
     for name in ("inode", "mtime_ns", "ctime_ns"):
         marker[name] = str(marker[name])  # they may pass 2^53 - 1 (docs/format.md, "Canonical JSON")

@@ -51,7 +51,9 @@ class Restorer:
         self.payload_bytes = sum(each.nbytes for each in pieces)
         self._arena = arena  # the addresses above live as long as it does
 
-    def run(self, route: str, digest: str, setting: Setting, at_most: int | None = None) -> dict[str, Any]:
+    def run(
+        self, route: str, digest: str, setting: Setting, at_most: int | None = None, trace: _native.Trace | None = None
+    ) -> dict[str, Any]:
         """Restore once; give the native report. Raises what `_native.Hydrator.hydrate` raises.
 
         Args:
@@ -59,11 +61,12 @@ class Restorer:
             digest: As verify is called; ``none`` trusts the blob that this process has just written.
             setting: How.
             at_most: About how many bytes to restore, the smallest extents first; all of them when None.
+            trace: Gets what every thread did.
         """
         if setting.chunk_bytes not in self._hydrators:
             self._hydrators[setting.chunk_bytes] = _native.Hydrator(self.device)
         report: dict[str, Any] = self._hydrators[setting.chunk_bytes].hydrate(
-            self._artifact, self._some(at_most), route, digest, self._settings(setting), [], _keep_going
+            self._artifact, self._some(at_most), route, digest, self._settings(setting), [], _keep_going, trace=trace
         )
         return report
 

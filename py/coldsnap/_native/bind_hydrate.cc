@@ -16,6 +16,7 @@
 #include "cc/device/gpu.h"
 #include "cc/hydrate/hydrate.h"
 #include "cc/hydrate/names.h"
+#include "cc/hydrate/trace.h"
 #include "py/coldsnap/_native/bindings.h"
 
 namespace nb = nanobind;
@@ -142,7 +143,7 @@ class DeviceHydrator {
 
 nb::dict Run(DeviceHydrator& self, const OpenArtifact& artifact, const std::vector<RangeRow>& ranges,
              const std::string& route, const std::string& verify, const nb::dict& settings,
-             const std::vector<uintptr_t>& streams, nb::object tick, const nb::object& confirm) {
+             const std::vector<uintptr_t>& streams, nb::object tick, const nb::object& confirm, Trace* trace) {
   std::vector<ExtentTarget> targets;
   for (const auto& [extent, address, nbytes] : ranges) targets.push_back({extent, {address, nbytes}});
   PythonTick python_tick(std::move(tick));
@@ -152,6 +153,7 @@ nb::dict Run(DeviceHydrator& self, const OpenArtifact& artifact, const std::vect
   options.streams = streams;
   options.tick = std::ref(python_tick);
   options.confirm = [&] { return python_tick.Confirm(confirm); };
+  options.trace = trace;
   const Result<HydrateReport> report = [&] {
     const nb::gil_scoped_release release;
     return self.hydrator().Hydrate(artifact, targets, options);
@@ -172,6 +174,12 @@ double Prepare(DeviceHydrator& self, const std::string& route, const nb::dict& s
 }  // namespace
 
 void BindHydrate(nb::module_& m) {
+  nb::class_<Trace>(m, "Trace",
+                    "What each thread of the restores that got it did, and when: the first 1,000,000 spans.")
+      .def(nb::init<>())
+      .def("to_json", &Trace::ToJson, nb::call_guard<nb::gil_scoped_release>(),
+           "For Perfetto and chrome://tracing; times are those of `time.monotonic_ns()`, in microseconds.")
+      .def_prop_ro("dropped", &Trace::dropped, "Spans beyond the limit, which were not kept.");
   nb::class_<DeviceHydrator>(
       m, "Hydrator",
       "Restores into one device, and what they use again: pinned ring, threads, streams. "
@@ -182,10 +190,11 @@ void BindHydrate(nb::module_& m) {
       .def("prepare", &Prepare, "route"_a, "settings"_a,
            "Makes ring, threads and streams before the first restore; seconds that it took.")
       .def("hydrate", &Run, "artifact"_a, "ranges"_a, "route"_a, "verify"_a, "settings"_a, "streams"_a, "tick"_a.none(),
-           "confirm"_a.none() = nb::none(),
+           "confirm"_a.none() = nb::none(), "trace"_a.none() = nb::none(),
            "Fills ranges (extent, address, nbytes) of the device from the artifact.\n\n"
            "`tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what "
-           "it raises. `confirm()` has the last word before publishing: what it raises poisons.");
+           "it raises. `confirm()` has the last word before publishing: what it raises poisons. "
+           "`trace` gets what the threads do, also when this raises.");
 }
 
 }  // namespace coldsnap

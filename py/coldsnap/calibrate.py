@@ -71,6 +71,7 @@ class Request:
     path: Path | None
     device: str
     sweep: bool
+    trace: Path | None
     output: Path | None
     samples: range
     seed: int
@@ -129,6 +130,7 @@ def parse_flags(argv: Sequence[str]) -> Request | None:
         path=None if get["path"] is None else flagset.user_path("path", get["path"]),
         device=get["device"],
         sweep=get["sweep"],
+        trace=None if get["trace"] is None else flagset.user_path("trace", get["trace"]),
         output=None if get["output"] is None else flagset.user_path("output", get["output"]),
         samples=_samples(values),
         seed=flagset.whole_number(values, "seed", 0, (1 << 53) - 1),  # what JSON keeps exact
@@ -233,6 +235,8 @@ def _calibrate(request: Request) -> None:
                 report.run_rounds(steps, request.samples, begun + by_s, advance)
         found = [*cold_reads, *warm_reads, *pinned, *found]
 
+        if request.trace is not None:
+            notes.append(_write_trace(request.trace, restorer, routes, setting, direct))
     measured = [*cold, *half, *warm, *grid]
     document = results.results_of(commit, record, request.seed, request.nbytes, found, measured, (setting, ring_s))
     written = results.write_json(output, "results.json", document, 0o777 if request.output else 0o700)
@@ -342,6 +346,28 @@ def _notes(found: Sequence[Any], measured: Sequence[Any]) -> list[str]:
     return notes
 
 
+def _write_trace(path: Path, restorer: Any, routes: Sequence[str], buffered: Any, direct: Any) -> str:
+    """Write what each thread does in a cold restore by ``direct`` and a warm one by ``buffered``; give a note.
+
+    Raises:
+        IoError: It can't be written.
+    """
+    from coldsnap import _native
+    from coldsnap._bench import cache, cases
+
+    trace = _native.Trace()
+    if "direct" in routes:
+        cache.make_cold(restorer.blob)
+        restorer.run("direct", cases.ALL_DIGESTS, direct, trace=trace)
+    cache.make_warm(restorer.blob)
+    restorer.run("buffered", cases.ALL_DIGESTS, buffered, trace=trace)
+    try:
+        path.write_text(trace.to_json(), encoding="utf-8")
+    except OSError as error:
+        raise errors.from_errno(error, f"write the trace {path.name}", remedy="give another --trace") from error
+    return f"{path.name} has a trace of both routes, for Perfetto"
+
+
 def _hashing_note(found: Sequence[Any], cold: Sequence[Any]) -> list[str]:
     """Compare verified direct restores with direct reads that are hashed by code which is not ours."""
     from coldsnap._bench import cases, ceilings
@@ -408,6 +434,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_string("path", None, "folder on the drive to measure (your cache folder)", **common)
     flags.DEFINE_string("device", "auto", "auto (cuda:0 if it is there), host or cuda:N", **common)
     flags.DEFINE_boolean("sweep", False, "also a grid of chunk x depth x threads", **common)
+    flags.DEFINE_string("trace", None, "file for a Perfetto trace of one restore by each route", **common)
     flags.DEFINE_string("output", None, "folder for results.json (your state folder)", **common)
     flags.DEFINE_string("samples", None, "samples of each number (5; 3 or 4 where time is short)", **common)
     flags.DEFINE_string("seed", "0", "seed of the random bytes (0)", **common)
@@ -426,6 +453,7 @@ def _flag_lines(values: flags.FlagValues) -> str:
         "path",
         "device",
         "sweep",
+        "trace",
         "output",
         "samples",
         "seed",

@@ -118,6 +118,22 @@ def test_results_name_no_path_and_no_host(run: Any) -> None:
     assert os.uname().nodename not in re.findall(r'"([^"]*)"', text)
 
 
+def test_a_trace_has_the_threads_of_every_route(tmp_path: Path) -> None:
+    done = calibrate(*SMALL, f"--path={tmp_path}", f"--output={tmp_path}", f"--trace={tmp_path / 'trace.json'}")
+    assert done.returncode == 0, done.stderr
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = {event["name"] for event in events if event["ph"] == "X"}
+    assert {"read", "digest", "send", "publish"} <= names
+    assert "note: trace.json has a trace" in done.stdout
+
+
+def test_small_extents_of_one_size(tmp_path: Path) -> None:
+    done = calibrate(*SMALL, "--extents=300", f"--path={tmp_path}", f"--output={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert ", 300 extents" in done.stdout
+    assert "no profile was written" in done.stdout
+
+
 def test_relative_paths_start_where_the_user_is(tmp_path: Path) -> None:
     (tmp_path / "drive").mkdir()
     done = calibrate(*SMALL, "--path=drive", "--output=out", BUILD_WORKING_DIRECTORY=str(tmp_path))

@@ -220,19 +220,19 @@ Result<Sample> ReadByUring(Bench& bench, const Row& row, const OnBlock& on_block
   ASSIGN_OR_RETURN(Uring uring, bench.OpenUring(row));
   const uint64_t blocks = bench.file.nbytes / row.block_bytes;
   std::vector<Read> reads(std::min(static_cast<uint64_t>(row.in_flight), blocks));
-  const auto prepare = [&](uint64_t index) {
+  const auto start = [&](uint64_t index) {
     const Read& read = reads[index];
-    uring.PrepareRead(bench.Slot(row, index).subspan(read.done_bytes), read.block * row.block_bytes + read.done_bytes,
-                      index);
+    return uring.StartRead(bench.Slot(row, index).subspan(read.done_bytes),
+                           read.block * row.block_bytes + read.done_bytes, index);
   };
   uint64_t next = 0;
   const Timer timer;
   for (uint64_t index = 0; index < reads.size(); ++index) {
     reads[index].block = next++;
-    prepare(index);
+    RETURN_IF_ERROR(start(index));
   }
   for (uint64_t ended = 0; ended < blocks;) {
-    RETURN_IF_ERROR(uring.SubmitAndWait());
+    RETURN_IF_ERROR(uring.Wait());
     while (const auto end = uring.Next()) {
       Read& read = reads[end->tag];
       if (end->result <= 0) {
@@ -246,7 +246,7 @@ Result<Sample> ReadByUring(Bench& bench, const Row& row, const OnBlock& on_block
         if (next == blocks) continue;
         read = {.block = next++};
       }
-      prepare(end->tag);  // the next block, or the rest of this one
+      RETURN_IF_ERROR(start(end->tag));  // the next block, or the rest of this one
     }
   }
   return timer.Stop();

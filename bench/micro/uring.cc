@@ -78,7 +78,15 @@ void Uring::Register(int fd, std::span<std::byte> memory) {
   file_registered_ = ::syscall(__NR_io_uring_register, ring_.get(), IORING_REGISTER_FILES, &fd_, 1) == 0;
 }
 
-void Uring::PrepareRead(std::span<std::byte> into, uint64_t offset, uint64_t tag) {
+Status Uring::Enter(unsigned submit, unsigned wait_for) {
+  const unsigned flags = wait_for != 0 ? IORING_ENTER_GETEVENTS : 0;
+  while (::syscall(__NR_io_uring_enter, ring_.get(), submit, wait_for, flags, nullptr, 0) < 0) {
+    if (errno != EINTR) return Status::FromErrno(errno, StrCat("enter an io_uring to submit ", submit, " reads"));
+  }
+  return Status::Ok();
+}
+
+Status Uring::StartRead(std::span<std::byte> into, uint64_t offset, uint64_t tag) {
   const unsigned tail = *sq_tail_;  // only this thread writes it
   const unsigned index = tail & sq_mask_;
   io_uring_sqe& entry = sqes_[index] = {};
@@ -91,18 +99,10 @@ void Uring::PrepareRead(std::span<std::byte> into, uint64_t offset, uint64_t tag
   entry.user_data = tag;
   sq_array_[index] = index;
   std::atomic_ref(*sq_tail_).store(tail + 1, std::memory_order_release);
-  ++prepared_;
+  return Enter(1, 0);
 }
 
-Status Uring::SubmitAndWait() {
-  for (;;) {
-    const long sent = ::syscall(__NR_io_uring_enter, ring_.get(), prepared_, 1, IORING_ENTER_GETEVENTS, nullptr, 0);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return Status::FromErrno(errno, StrCat("submit ", prepared_, " reads to an io_uring"));
-    prepared_ -= static_cast<unsigned>(sent);
-    return Status::Ok();
-  }
-}
+Status Uring::Wait() { return Enter(0, 1); }
 
 std::optional<Uring::Ended> Uring::Next() {
   const unsigned head = *cq_head_;  // only this thread writes it

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,15 @@ TEST_F(GdsRestoreTest, BytesThatBouncedAreNotPublished) {
   EXPECT_EQ(status.code(), Code::kRouteUnavailable);
   EXPECT_THAT(status.message(), HasSubstr("through host memory"));
   ExpectAll(kPoison);
+}
+
+TEST_F(GdsRestoreTest, ReadsTheFileThatIsOpenAndNotTheOneThatHasItsName) {
+  const TestArtifact other({4 * kMiB + 5, 100, 700, 3 * kLeafBytes});
+  other.FlipBit(artifact_.manifest().extents[0].file_offset);
+  ASSERT_EQ(::rename(other.blob_path().c_str(), files_.blob_path().c_str()), 0);
+  const Result<HydrateReport> report = Restore(Backend::kGds);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  ExpectRestored();
 }
 
 TEST_F(GdsRestoreTest, AFailedReadPoisons) {

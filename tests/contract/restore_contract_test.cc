@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
@@ -149,6 +150,26 @@ TEST_P(RestoreContract, ABlobThatShrinksDuringTheRestorePoisons) {
   EXPECT_EQ(status.stage(), "file");
   EXPECT_THAT(status.message(), HasSubstr("the file ends after"));
   ExpectAll(destinations, kPoison);
+}
+
+TEST_P(RestoreContract, ABlobReplacedMeanwhileIsNotRead) {
+  if (IsGds()) GTEST_SKIP() << "no copy of ours is in its way; see GdsRestoreTest";
+  const TestArtifact files({4 * kMiB});
+  const TestArtifact other({4 * kMiB});
+  const OpenArtifact artifact = files.Open();
+  other.FlipBit(artifact.manifest().data_start + 4 * kMiB - 1);  // which is read last
+  const auto destinations = files.Allocate(artifact, device_);
+  int replaced = 0;
+  InterposedGpu gpu(device_.gpu(), [&](int copy) {
+    if (copy == 3) replaced = ::rename(other.blob_path().c_str(), files.blob_path().c_str()) == 0 ? 1 : -1;
+    return Status::Ok();
+  });
+  HydrateOptions options = Options();
+  options.read_threads = 1;
+  const Status status = Hydrate(artifact, TargetsOf(destinations), gpu, options).status();
+  EXPECT_EQ(replaced, 1);
+  EXPECT_TRUE(status.ok()) << status.message();
+  ExpectRestored(destinations);
 }
 
 TEST_P(RestoreContract, AFailedCopyDrainsAndPoisons) {

@@ -11,10 +11,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from coldsnap import _native
+from coldsnap.tensors import native_specs
 from tests.limits.groups import group_folders
 
 # Far beyond what it takes: what is still running then was never held back.
@@ -39,6 +42,22 @@ finally:
         worker.kill()
         worker.wait()
 print(json.dumps({"limits": limits, "before": before, "after": _native.throttled_seconds()}))
+"""
+
+# The same, with restores in the place of the busy workers; two of their threads hash at the same time.
+_RESTORES_INSIDE = r"""
+import json, os, sys
+group, path = sys.argv[1:]
+with open(group + "/cgroup.procs", "w") as procs:
+    procs.write(str(os.getpid()))
+import numpy
+import coldsnap
+destination = numpy.zeros(64 << 20, numpy.uint8)
+parent, said = os.getppid(), []
+while not said and os.getppid() == parent:
+    receipt = coldsnap.hydrate(path, {"w": destination}, backend="buffered", read_threads=2)
+    said = [reason["detail"] for reason in receipt.reasons if reason["code"] == "throttled"]
+print(json.dumps(said))
 """
 
 
@@ -70,15 +89,13 @@ def set_quota(group: Path, version: int, cpus: float) -> None:
         file.write(text)
 
 
-def test_a_process_inside_a_quota_sees_it_and_how_long_it_was_held_back() -> None:
-    cores = _native.limits()["usable_cpus"]
-    cpus = 2 if cores > 2 else cores / 2
-    print(f"{cores} usable processors, a quota of {cpus}")
+def run_inside(cpus: float, program: str, argument: str) -> Any:
+    """Run a program that joins the group which its first argument names, below one with a quota; what it printed."""
     outer = group_with_quota(cpus)
     inner = outer / "inner"
     try:
         inner.mkdir()
-        command = [sys.executable, "-c", _INSIDE, str(inner), str(math.ceil(cpus) + 1)]
+        command = [sys.executable, "-c", program, str(inner), argument]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS_AFTER_S)
     finally:
         for group in (inner, outer):
@@ -86,6 +103,22 @@ def test_a_process_inside_a_quota_sees_it_and_how_long_it_was_held_back() -> Non
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     print(found)
+    return found
+
+
+def test_a_process_inside_a_quota_sees_it_and_how_long_it_was_held_back() -> None:
+    cores = _native.limits()["usable_cpus"]
+    cpus = 2 if cores > 2 else cores / 2
+    print(f"{cores} usable processors, a quota of {cpus}")
+    found = run_inside(cpus, _INSIDE, str(math.ceil(cpus) + 1))
     assert found["limits"]["cpu_quota"] == pytest.approx(cpus)
     assert found["limits"]["usable_cpus"] == math.ceil(cpus)
     assert found["after"] > found["before"]
+
+
+def test_a_restore_that_a_quota_held_back_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "artifact"
+    tensors = {"w": np.zeros(64 << 20, np.uint8)}
+    _native.write_artifact(str(path), native_specs(tensors), "{}", "{}", "{}")
+    for detail in run_inside(0.2, _RESTORES_INSIDE, str(path)):
+        assert "a quota of processor time held this container back for" in detail

@@ -144,7 +144,7 @@ def test_relative_paths_start_where_the_user_is(tmp_path: Path) -> None:
 def test_without_path_the_cache_folder_is_used_and_named(tmp_path: Path) -> None:
     done = calibrate(*SMALL, XDG_CACHE_HOME=str(tmp_path / "c"), COLDSNAP_STATE_DIR=str(tmp_path / "s"))
     assert done.returncode == 0, done.stderr
-    assert left_in(tmp_path / "s") == ["calibration", "calibration/results.json"]
+    assert left_in(tmp_path / "s") == [".lock", "calibration", "calibration/results.json", "profile.json"]
     assert "folder: " in done.stdout
 
 

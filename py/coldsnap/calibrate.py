@@ -238,6 +238,7 @@ def _calibrate(request: Request) -> None:
         if request.trace is not None:
             notes.append(_write_trace(request.trace, restorer, routes, setting, direct))
     measured = [*cold, *half, *warm, *grid]
+    workspace.go_on()
     document = results.results_of(commit, record, request.seed, request.nbytes, found, measured, (setting, ring_s))
     written = results.write_json(output, "results.json", document, 0o777 if request.output else 0o700)
     print()

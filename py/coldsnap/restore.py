@@ -19,6 +19,7 @@ from coldsnap.artifact import Artifact, load_native, open_artifact
 from coldsnap.layout import Range
 from coldsnap.tensors import views_of
 from coldsnap.ticker import Ticker
+from coldsnap.verify import revoke_markers
 from coldsnap.verify import verify as verify_artifact
 
 
@@ -47,10 +48,15 @@ class Restore:
         total = self.account.payload_bytes
         if ticker.cancelled:
             raise errors.Cancelled(f"hydrate {total} bytes: cancelled before the first of them")
-        if self.account.provider == "python":
-            self._run_python(ticker)
-        else:
-            self._run_native(ticker)
+        try:
+            if self.account.provider == "python":
+                self._run_python(ticker)
+            else:
+                self._run_native(ticker)
+        except errors.DataLossError as failure:
+            # A drive can lose bytes and leave the time stamps as they were: the marker would still vouch for the file.
+            self.account.reasons = [*self.account.reasons, *revoke_markers([self.artifact], failure)]
+            raise
         ticker(total, total)
 
     def _value(self, name: str) -> Any:

@@ -82,7 +82,7 @@ def _verify(shards: Sequence[Artifact], admit: bool, ticker: Ticker, account: re
         try:
             check_all(checks, threads, ticker)
         except errors.DataLossError as failure:
-            account.reasons = _revoked(shards, failure)
+            account.reasons = revoke_markers(shards, failure)
             raise
         finally:
             busy = {"read": sum(check.read_s for check in checks), "digest": sum(check.digest_s for check in checks)}
@@ -108,7 +108,7 @@ def _prepared(shard: Artifact) -> trust.Facts:
     return trust.facts_of(shard)
 
 
-def _revoked(shards: Sequence[Artifact], failure: errors.DataLossError) -> list[dict[str, str]]:
+def revoke_markers(shards: Sequence[Artifact], failure: errors.DataLossError) -> list[dict[str, str]]:
     """Remove the markers of an artifact that lost data; the reasons for the receipt."""
     reasons = []
     for shard in shards:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import coldsnap
+from coldsnap import trust
 from tests.api import helpers
 from tests.api.helpers import POISON, UNTOUCHED
 
@@ -98,3 +99,20 @@ def test_a_pin_keeps_every_other_artifact_out(admitted: pathlib.Path, monkeypatc
         with pytest.raises(coldsnap.PolicyRefusedError, match="COLDSNAP_TRUST_MANIFEST"):
             coldsnap.hydrate(admitted, destinations, backend=backend)
         assert helpers.every_byte_is(destinations, UNTOUCHED)
+
+
+@pytest.mark.parametrize("backend", ["python", "buffered"])
+def test_a_file_that_lost_bytes_loses_its_marker(
+    admitted: pathlib.Path, backend: str, trust_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with coldsnap.open(admitted) as opened:
+        facts = trust.facts_of(opened)
+        place = opened.native.data_start
+    helpers.flip_bit(helpers.file_of(admitted, "weights.safetensors"), place)
+    monkeypatch.setattr(trust, "facts_of", lambda artifact: facts)  # the drive, not somebody, changed it
+    assert list(trust_dir.glob("*.json"))
+    with pytest.raises(coldsnap.DataLossError) as caught:
+        restore(admitted, backend=backend)
+    assert caught.value.receipt is not None
+    assert "marker_removed" in helpers.codes(caught.value.receipt)
+    assert not list(trust_dir.glob("*.json"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,13 @@ def test_a_long_native_call_gives_its_result_or_its_error() -> None:
     assert workspace.interruptible(lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         workspace.interruptible(lambda: 1 // 0)
+
+
+def test_a_signal_that_a_destructor_swallowed_comes_again() -> None:
+    with workspace.signals_raise():
+        workspace.go_on()
+        with pytest.raises(workspace.Interrupted):
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(workspace.Interrupted, match="SIGTERM"):
+            workspace.go_on()
+    workspace.go_on()

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from coldsnap._bench import workspace
 from coldsnap._bench.ceilings import Ceiling, best
 from coldsnap._bench.sizes import format_rate, format_size
 
@@ -66,6 +67,7 @@ def run_rounds(steps: Sequence[Step], samples: range, until: float, advance: Adv
         if taken >= samples.start and time.monotonic() > until:
             break
         for step in steps:
+            workspace.go_on()
             advance(step.label)
             step.sample()
 

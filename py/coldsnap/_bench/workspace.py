@@ -25,7 +25,8 @@ from coldsnap._bench.host import MEMORY_FILE_SYSTEMS, mount_of
 _PREFIX = "coldsnap-calibrate."
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _T = TypeVar("_T")
-_abandoned: list[threading.Thread] = []
+_not_waited_for: list[threading.Thread] = []
+_signals_seen: list[int] = []
 _folders: set[Path] = set()
 
 
@@ -47,6 +48,7 @@ def signals_raise() -> Iterator[None]:
     def stop(signum: int, frame: FrameType | None) -> None:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_IGN)
+        _signals_seen.append(signum)
         raise Interrupted(signum)
 
     # A signal that our parent ignores (nohup) stays ignored.
@@ -57,8 +59,18 @@ def signals_raise() -> Iterator[None]:
     try:
         yield
     finally:
+        _signals_seen.clear()
         for each, old in before.items():
             signal.signal(each, old if old is not None else signal.SIG_DFL)
+
+
+def go_on() -> None:
+    """Raise `Interrupted` again if a signal has come; to be called between steps.
+
+    What a handler raises is lost where the interpreter happens to be in a destructor or a weak reference's callback.
+    """
+    if _signals_seen:
+        raise Interrupted(_signals_seen[0])
 
 
 def interruptible(call: Callable[[], _T]) -> _T:
@@ -77,12 +89,10 @@ def interruptible(call: Callable[[], _T]) -> _T:
             failure.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
+    _not_waited_for.append(thread)  # before it starts: a signal may come in the middle of that
     thread.start()
-    try:
-        thread.join()
-    except BaseException:
-        _abandoned.append(thread)
-        raise
+    thread.join()
+    _not_waited_for.remove(thread)
     if failure:
         raise failure[0]
     return result[0]
@@ -90,7 +100,7 @@ def interruptible(call: Callable[[], _T]) -> _T:
 
 def leave(exit_code: int) -> int:
     """Give back `exit_code`, or end the process with it at once where an abandoned native call is still running."""
-    if any(thread.is_alive() for thread in _abandoned):
+    if _not_waited_for:
         os._exit(exit_code)
     return exit_code
 

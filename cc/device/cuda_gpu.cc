@@ -173,10 +173,10 @@ class CudaLane final : public Lane {
   }
   Status Submit(ScatterTable& table) {
     if (table.count == 0) return Status::Ok();
-    const uint32_t count = std::exchange(table.count, 0);
-    ScatterTable full = table;
-    full.count = count;
-    return FromCuda(coldsnap_scatter(&full, stream_.get()), StrCat("copy ", count, " pieces to the device"));
+    Status status =
+        FromCuda(coldsnap_scatter(&table, stream_.get()), StrCat("copy ", table.count, " pieces to the device"));
+    table.count = 0;
+    return status;
   }
   // For a device that the kernel was not built for.
   Status CopyBatch(std::span<const CopyIn> copies) {

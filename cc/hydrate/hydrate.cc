@@ -162,10 +162,6 @@ class Restore {
   }
 
   Result<Hands> MakeReady() {
-    if (gds_ != nullptr) {
-      RETURN_IF_ERROR(gpu_.MakeCurrent().WithStage("device"));
-      RETURN_IF_ERROR(gds_->Register(ranges_, gpu_).WithStage("device"));
-    }
     int slots = 0;
     if (StagedWindows() != 0) {
       ASSIGN_OR_RETURN(slots, ReadyRing());
@@ -175,10 +171,23 @@ class Restore {
     const Hands hands =
         gds_ != nullptr ? HandsForGds(options_, buffered, direct, slots) : HandsFor(options_, buffered, direct, slots);
     RETURN_IF_ERROR(with_.MakeHands(hands));
+    if (gds_ != nullptr) RETURN_IF_ERROR(RegisterDestinations().WithStage("device"));
     if (const Status placed = with_.crew_.placement(); !placed.ok()) {
       report_.reasons.push_back({"numa_refused", placed.message()});
     }
     return hands;
+  }
+
+  // cuFile wants the device to be the thread's current one, and the caller's thread keeps its own.
+  Status RegisterDestinations() {
+    RETURN_IF_ERROR(with_.crew_.Grow(1, gpu_.NumaNode()));
+    Status status;
+    const auto work = [&](int) {
+      status = gpu_.MakeCurrent();
+      if (status.ok()) status = gds_->Register(ranges_, gpu_);
+    };
+    with_.crew_.Run(1, work, [] {});
+    return status;
   }
 
   size_t StagedWindows() const { return gds_ != nullptr ? dealt_.buffered.windows.size() : plan_.windows.size(); }

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from absl import flags
 
-from coldsnap import errors, settings
+from coldsnap import errors, settings, state
 from coldsnap._bench import flagset, workspace
 from coldsnap._bench.sizes import MIB, format_size
 
@@ -156,6 +156,7 @@ def _calibrate(request: Request) -> None:
     cores = settings.default_read_threads(limits)
     fitted, reasons = settings.fit_ring(request.hydration, limits)
     chosen = {name: each.value for name, each in fitted.items()}
+    asked_for = any(fitted[name].chosen for name in ("chunk_bytes", "queue_depth", "read_threads"))
     setting = cases.Setting(chosen["chunk_bytes"], chosen["queue_depth"], chosen["read_threads"])
     output = _checked_output(request.output)
     parent = _checked_folder(request.path) if request.path else workspace.default_parent()
@@ -212,10 +213,10 @@ def _calibrate(request: Request) -> None:
                 routes.append(route)
 
         direct = setting
-        if "direct" in routes:
+        if "direct" in routes and not asked_for:
             with report.progress(1) as advance:
                 advance("try chunks and threads for direct reads")
-                direct = cases.tuned_direct(restorer, setting, fitted["chunk_bytes"].chosen, ladder)
+                direct = cases.tuned_direct(restorer, setting, ladder)
         ring_s = [restorer.make_ring(setting) for _ in range(request.samples.stop)]
         cold_reads = ceilings.cold_reads(restorer.blob, ladder)
         cold_reads += ceilings.hashed_reads(restorer.blob, ladder) if "direct" in routes else []
@@ -245,8 +246,8 @@ def _calibrate(request: Request) -> None:
     report.print_tables(found, document)
     print()
     notes += _notes(found, measured) + _hashing_note(found, cold)
-    if any(fitted[name].chosen for name in ("chunk_bytes", "queue_depth")) or request.extents:
-        notes.append("no profile was written: it holds what is best, and a chunk, a depth or a shape was asked for")
+    if asked_for or request.extents:
+        notes.append("no profile was written: it holds what is best, and a setting or a shape was asked for")
     else:
         notes += _write_profile(parent, device, direct, setting, document, commit)
     for note in dict.fromkeys(notes):
@@ -316,11 +317,7 @@ def _checked_folder(path: Path) -> Path:
 def _checked_output(path: Path | None) -> Path:
     """Choose the folder of results.json, and see early whether it can be written; nothing is made yet."""
     if path is None:
-        state = os.environ.get("COLDSNAP_STATE_DIR") or ""
-        if not state:
-            xdg = os.environ.get("XDG_STATE_HOME") or ""
-            state = os.path.join(xdg if os.path.isabs(xdg) else os.path.expanduser("~/.local/state"), "coldsnap")
-        path = Path(state) / "calibration"
+        path = state.state_dir(os.environ) / "calibration"
     standing = path
     while not standing.exists() and standing != standing.parent:
         standing = standing.parent

@@ -146,7 +146,9 @@ def prepare(
     account.provider = "python" if backend.value == "python" else "native"
     if device != "host":
         account.gpu = load_native().device_name(device)
-    found = profile.find(profile.read(os.environ), artifact.native.blob_fd, device)
+    found = None  # the provider python has one way to work
+    if account.provider == "native":
+        found = profile.find(profile.read(os.environ), artifact.native.blob_fd, device)
     _settle(account, backend, found)
     account.ceilings = found.ceilings if found is not None else None
     admission = _admission(artifact, account)

@@ -6,11 +6,15 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <mutex>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cc/hydrate/hydrate.h"
 #include "cc/sys/files.h"
+#include "cc/testing/interposed_gpu.h"
 #include "cc/testing/test_artifact.h"
 #include "cc/testing/test_device.h"
 #include "tests/contract/fake_gds.h"
@@ -109,6 +113,31 @@ TEST_F(GdsRestoreTest, MemoryThatCantBeRegisteredIsRefusedUntouched) {
   EXPECT_EQ(status.native(), 5036);
   EXPECT_EQ(status.stage(), "device");
   ExpectAll(kBefore);
+}
+
+// A Gpu that notes which threads it was made current in.
+class CurrentGpu final : public InterposedGpu {
+ public:
+  explicit CurrentGpu(Gpu& inner) : InterposedGpu(inner, [](int) { return Status::Ok(); }) {}
+  Status MakeCurrent() override {
+    const std::lock_guard lock(mutex_);
+    threads.insert(std::this_thread::get_id());
+    return Status::Ok();
+  }
+  std::set<std::thread::id> threads;
+
+ private:
+  std::mutex mutex_;
+};
+
+TEST_F(GdsRestoreTest, TheCallersThreadKeepsItsDevice) {
+  CurrentGpu gpu(device_.gpu());
+  const Result<HydrateReport> report =
+      Hydrate(artifact_, TargetsOf(destinations_), gpu,
+              {.backend = Backend::kGds, .verify = Verify::kNone, .gds_driver = gds_.driver()});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_FALSE(gpu.threads.empty());
+  EXPECT_FALSE(gpu.threads.contains(std::this_thread::get_id()));
 }
 
 TEST_F(GdsRestoreTest, ShortReadsAreContinued) {

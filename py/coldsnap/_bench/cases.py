@@ -191,7 +191,7 @@ def half_cases(restorer: Restorer, setting: Setting, direct: Setting) -> list[Ca
     return [Case(restorer, route, "half", DIGESTS[1], each) for route, each in settings.items()]
 
 
-def tuned_direct(restorer: Restorer, setting: Setting, chunk_chosen: bool, ladder: list[int]) -> Setting:
+def tuned_direct(restorer: Restorer, setting: Setting, ladder: list[int]) -> Setting:
     """Find chunk and threads for reads from the drive: the fastest of a few, twice each, over at most 512 MiB.
 
     Small chunks and few slots stay in the processor's cache, where drives of virtual machines are fastest; some drives
@@ -200,8 +200,7 @@ def tuned_direct(restorer: Restorer, setting: Setting, chunk_chosen: bool, ladde
     few = [count for count in ladder if count in (1, 2, 4)]
     shapes = [(setting.chunk_bytes, setting.queue_depth, setting.threads)]
     shapes += [(setting.chunk_bytes, min(max(4, 2 * count), setting.queue_depth), count) for count in few]
-    if not chunk_chosen:
-        shapes += [(chunk, max(4, 2 * count), count) for chunk in (MIB // 2, MIB) for count in few]
+    shapes += [(chunk, max(4, 2 * count), count) for chunk in (MIB // 2, MIB) for count in few]
     settings = [Setting(*shape) for shape in dict.fromkeys(shapes)]
 
     def seconds(each: Setting) -> float:

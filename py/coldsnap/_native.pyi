@@ -144,6 +144,40 @@ class Hydrator:
         `tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what it raises. `confirm()` has the last word before publishing: what it raises poisons. `trace` gets what the threads do, also when this raises.
         """
 
+class Layout:
+    """
+    Where the bytes of a capture are and where they go; from `plan_layout`.
+    """
+
+    @property
+    def header(self) -> bytes:
+        """The blob's first data_start bytes."""
+
+    @property
+    def blob_bytes(self) -> int: ...
+
+    @property
+    def uncovered_bytes(self) -> int:
+        """Of the extents, outside every tensor."""
+
+    def extents(self) -> list:
+        """Rows (file offset, address, nbytes), in data order."""
+
+    def manifest(self, shard: str, crc32: Sequence[int], sha256t: Sequence[str], leaves_sha256: str, identity_json: str, scalars_json: str) -> tuple:
+        """
+        (bytes of manifest.json, the shard's entry in artifact.json), from the digests of each extent.
+        """
+
+def plan_layout(tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, int, int, int, str, Sequence[str]]]) -> Layout:
+    """
+    Rows of `tensors` as of `write_artifact`; nothing is read from their memory.
+    """
+
+def canonical_object(text: str) -> str:
+    """
+    The canonical text of a JSON object that becomes a field of a document.
+    """
+
 def residency(path: str) -> tuple[int, int]:
     """(bytes of the file in the page cache, bytes of the file)."""
 

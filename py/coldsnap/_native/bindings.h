@@ -12,6 +12,7 @@ namespace coldsnap {
 void BindArtifact(nanobind::module_& m);
 void BindCapture(nanobind::module_& m);
 void BindHydrate(nanobind::module_& m);
+void BindLayout(nanobind::module_& m);
 void BindMachine(nanobind::module_& m);
 
 // Raises what coldsnap.errors.from_native makes of the failure. Takes the GIL if it has to.

@@ -26,5 +26,6 @@ NB_MODULE(_native, m) {
   coldsnap::BindArtifact(m);
   coldsnap::BindCapture(m);
   coldsnap::BindHydrate(m);
+  coldsnap::BindLayout(m);
   coldsnap::BindMachine(m);
 }

@@ -35,6 +35,12 @@ inline std::string_view RouteName(Route route) {
   return kNames[static_cast<size_t>(route)];
 }
 
+// Why something was decided. The codes are stable, the details are for people.
+struct Reason {
+  std::string code;
+  std::string detail;
+};
+
 // Which digests a restore compares before it publishes. kNone is for whoever knows that this very file has passed a
 // full verification (docs/architecture.md, section 8).
 enum class Verify : uint8_t { kCrc32, kCrc32Sha256, kNone };

@@ -1,16 +1,18 @@
-// Writes an artifact of one shard from tensors in host memory: the writer behind tests and calibration.
+// An artifact of one shard at a path of its own: capture, then publish.
 //
 // The files are built beside `path` and moved there once, with artifact.json written last: at no time is there a folder
-// at `path` that is no complete artifact. Whatever fails, nothing stays.
+// at `path` that is no complete artifact. Whatever fails, nothing stays; what a killed capture left goes with the next
+// one to the same path.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "cc/artifact/tensor.h"
 #include "cc/base/status.h"
 #include "cc/base/types.h"
+#include "cc/capture/capture.h"
+#include "cc/device/gpu.h"
 
 namespace coldsnap {
 
@@ -24,12 +26,13 @@ struct WriteRequest {
 
 struct WriteReport {
   Sha256 artifact_root{};
-  uint64_t payload_bytes = 0;
-  uint64_t blob_bytes = 0;
-  uint64_t extents = 0;
-  uint64_t uncovered_bytes = 0;  // of storages, outside every tensor
+  CaptureReport shard;
 };
 
+// kExists if something is at the path; kPolicyRefused while another capture to it is under way.
+Result<WriteReport> CaptureArtifact(WriteRequest request, Gpu& gpu, const CaptureOptions& options);
+
+// From host memory, through the page cache: the writer behind tests and calibration.
 Result<WriteReport> WriteHostArtifact(WriteRequest request);
 
 }  // namespace coldsnap

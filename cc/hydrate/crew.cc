@@ -12,7 +12,8 @@
 
 namespace coldsnap {
 
-Crew::Crew() : pid_(::getpid()), state_(std::make_unique<State>()) {}
+Crew::Crew(std::string purpose, std::string remedy)
+    : purpose_(std::move(purpose)), remedy_(std::move(remedy)), pid_(::getpid()), state_(std::make_unique<State>()) {}
 
 Crew::~Crew() {
   if (::getpid() != pid_) {
@@ -43,9 +44,9 @@ Status Crew::Grow(int members, std::optional<int> node) {
       });
     } catch (const std::system_error& error) {  // the container's limit of processes
       return Status(Code::kOutOfMemory,
-                    StrCat("start thread ", threads.size() + 1, " of ", members, " for restores: ", error.what()))
+                    StrCat("start thread ", threads.size() + 1, " of ", members, " for ", purpose_, ": ", error.what()))
           .WithStage("ring")
-          .WithRemedy("lower COLDSNAP_HYDRATION_READ_THREADS or raise the container's limit of processes");
+          .WithRemedy(remedy_ + " or raise the container's limit of processes");
     }
   }
   return Status::Ok();
@@ -87,8 +88,8 @@ void Crew::Run(int members, const std::function<void(int)>& work, const std::fun
     idle();
     if (::getpid() != pid_) {
       // `idle` forked and came back in the child, which would wait for threads that only its parent has.
-      std::fprintf(stderr, "coldsnap: process %d was forked in a callback of a restore and can't go on with it\n",
-                   static_cast<int>(::getpid()));
+      std::fprintf(stderr, "coldsnap: process %d was forked in a callback during %s and can't go on with it\n",
+                   static_cast<int>(::getpid()), purpose_.c_str());
       std::_Exit(EXIT_FAILURE);
     }
     lock.lock();

@@ -1,4 +1,4 @@
-// Threads that wait for work, so that only the first of many restores starts any.
+// Threads that wait for work, so that only the first of many rounds starts any.
 #pragma once
 
 #include <sys/types.h>
@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,7 +20,8 @@ namespace coldsnap {
 // Of the process that made it: a forked child has none of the threads, and all that it may do is to destroy the object.
 class Crew {
  public:
-  Crew();
+  // What the threads are for ("restores"), in messages, and what helps where they can't be started.
+  explicit Crew(std::string purpose = "restores", std::string remedy = "lower COLDSNAP_HYDRATION_READ_THREADS");
   ~Crew();
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
@@ -52,6 +54,8 @@ class Crew {
   static void Place(State& state, int node);
   static void Main(State& state, int member);
 
+  const std::string purpose_;
+  const std::string remedy_;
   const pid_t pid_;
   std::unique_ptr<State> state_;
 };

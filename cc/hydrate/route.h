@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/base/types.h"
 #include "cc/file/blob_reader.h"
 #include "cc/hydrate/gds_reader.h"
 #include "cc/hydrate/open_artifact.h"
@@ -17,12 +18,6 @@ namespace coldsnap {
 
 // What the caller named; kAuto lets us choose.
 enum class Backend : uint8_t { kAuto, kBuffered, kDirect, kGds };
-
-// Why something was decided. The codes are stable, the details are for people.
-struct Reason {
-  std::string code;
-  std::string detail;
-};
 
 // What a choice of routes depends on besides the blob.
 struct RouteChoice {

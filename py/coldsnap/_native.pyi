@@ -107,6 +107,41 @@ def write_artifact(path: str, tensors: Sequence[tuple[str, str, Sequence[int], S
     Rows of `tensors`: (name, dtype, shape, strides in elements, address, storage address, storage bytes, object, role, attrs).
     """
 
+def capture_shard(folder: str, shard: str, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, int, int, int, str, Sequence[str]]], identity_json: str, scalars_json: str, device: str, *, backend: str, chunk_bytes: int, queue_depth: int, write_threads: int, pinned_max_bytes: int, preverified: bool, check_source: bool, streams: Sequence[int], progress: object | None) -> dict:
+    """
+    Writes the shard's folder under `folder` from memory of the device and returns once it is on the drive.
+
+    `record` in the answer goes to `publish_artifact`. `progress(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what it raises. After a failure no folder stays.
+    """
+
+class Incoming:
+    """
+    A folder in which an artifact is built, locked; from `create_incoming`.
+    """
+
+    @property
+    def path(self) -> str: ...
+
+    def close(self) -> None:
+        """Removes the folder, unless it was published, and the lock."""
+
+def create_incoming(parent: str, name: str) -> Incoming:
+    """
+    Makes and locks `parent`/`name`; what an ended process left there is removed first.
+    """
+
+def remove_stale_incoming(parent: str) -> int:
+    """
+    Removes the folders under `parent` that ended processes left; says how many.
+    """
+
+def publish_artifact(incoming: Incoming, records: Sequence[str], identity_json: str, capture_json: str, destination: str) -> dict:
+    """
+    Writes artifact.json over the shards and moves the folder to `destination`, where nothing may be.
+
+    Whatever it raises, nothing is at `destination` and the folder is gone.
+    """
+
 class Trace:
     """
     What each thread of the restores that got it did, and when: the first 1,000,000 spans.

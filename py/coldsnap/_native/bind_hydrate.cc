@@ -4,7 +4,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,48 +17,13 @@
 #include "cc/hydrate/names.h"
 #include "cc/hydrate/trace.h"
 #include "py/coldsnap/_native/bindings.h"
+#include "py/coldsnap/_native/python_tick.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace coldsnap {
 namespace {
-
-// Runs functions of Python, and pending signal handlers, in the thread that called. What they raise is kept and raised
-// in place of the failure that it makes, once the restore has drained.
-class PythonTick {
- public:
-  explicit PythonTick(nb::object callback) : callback_(std::move(callback)) {}
-
-  Status operator()(uint64_t done, uint64_t total) {
-    const nb::gil_scoped_acquire gil;
-    try {
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      if (callback_.is_none() || !nb::cast<bool>(nb::bool_(callback_(done, total)))) return Status::Ok();
-    } catch (nb::python_error&) {
-      raised_ = std::current_exception();
-    }
-    return Status(Code::kCancelled, StrCat("cancelled after ", done, " of ", total, " bytes"));
-  }
-  // A function that raises if the restore must not be published.
-  Status Confirm(const nb::object& confirm) {
-    const nb::gil_scoped_acquire gil;
-    try {
-      if (!confirm.is_none()) confirm();
-      return Status::Ok();
-    } catch (nb::python_error&) {
-      raised_ = std::current_exception();
-    }
-    return Status(Code::kInternal, "the restore was not confirmed");
-  }
-  void RethrowIfRaised() const {
-    if (raised_) std::rethrow_exception(raised_);
-  }
-
- private:
-  nb::object callback_;
-  std::exception_ptr raised_;
-};
 
 nb::object Fraction(const std::optional<double>& value) { return value ? nb::object(nb::float_(*value)) : nb::none(); }
 

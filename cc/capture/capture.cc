@@ -1,0 +1,332 @@
+#include "cc/capture/capture.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "cc/artifact/manifest.h"
+#include "cc/capture/digester.h"
+#include "cc/capture/pass.h"
+#include "cc/capture/plan.h"
+#include "cc/capture/reread.h"
+#include "cc/digest/sha256.h"
+#include "cc/file/blob_writer.h"
+#include "cc/hydrate/crew.h"
+#include "cc/ring/ring.h"
+#include "cc/sys/clock.h"
+#include "cc/sys/files.h"
+#include "cc/sys/new_file.h"
+
+namespace coldsnap {
+namespace {
+
+constexpr const char* kBlobName = "weights.safetensors";
+constexpr uint64_t kMaxChunkBytes = kGiB;
+
+Status CheckNumber(std::string_view what, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return Status::Ok();
+  return Status(Code::kRequestInvalid, StrCat(what, " is ", value, ", it must be ", least, " to ", most));
+}
+
+Status CheckOptions(const CaptureOptions& options) {
+  if (options.chunk_bytes < kLeafBytes || options.chunk_bytes > kMaxChunkBytes ||
+      !IsAligned(options.chunk_bytes, kLeafBytes)) {
+    return Status(Code::kRequestInvalid, StrCat("chunk_bytes is ", options.chunk_bytes, ", it must be a multiple of ",
+                                                kLeafBytes, " up to ", kMaxChunkBytes));
+  }
+  RETURN_IF_ERROR(CheckNumber("queue_depth", options.queue_depth, 1, 64));
+  return CheckNumber("write_threads", options.write_threads, 1, 64);
+}
+
+// A shard's folder, gone again unless it is kept.
+class ShardFolder {
+ public:
+  static Result<ShardFolder> Create(const std::string& parent, const std::string& shard) {
+    ASSIGN_OR_RETURN(const UniqueFd parent_fd, OpenDirectory(parent));
+    std::string path = parent + "/" + shard;
+    if (::mkdir(path.c_str(), 0755) != 0) return Status::FromErrno(errno, StrCat("create folder ", shard));
+    ShardFolder folder(std::move(path));
+    ASSIGN_OR_RETURN(folder.fd_, OpenDirectoryAt(parent_fd.get(), shard));
+    // Whatever the umask is.
+    if (::fchmod(folder.fd_.get(), 0755) != 0) return Status::FromErrno(errno, StrCat("set the mode of ", shard));
+    return folder;
+  }
+  ShardFolder(ShardFolder&& other) noexcept : path_(std::exchange(other.path_, "")), fd_(std::move(other.fd_)) {}
+  ShardFolder& operator=(ShardFolder&&) = delete;
+  ~ShardFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  int fd() const { return fd_.get(); }
+  void Keep() && { path_.clear(); }
+
+ private:
+  explicit ShardFolder(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+  UniqueFd fd_;
+};
+
+class ShardCapture {
+ public:
+  ShardCapture(Layout layout, Gpu& gpu, const CaptureOptions& options)
+      : gpu_(gpu), options_(options), layout_(std::move(layout)), plan_(PlanWrites(layout_, options.chunk_bytes)) {}
+
+  Result<CapturedShard> Run(const std::string& parent, const std::string& shard, std::string_view identity_json,
+                            std::string_view scalars_json) {
+    Describe();
+    ASSIGN_OR_RETURN(ShardFolder folder, ShardFolder::Create(parent, shard));
+    ASSIGN_OR_RETURN(BlobWriter blob, OpenBlob(folder.fd()));
+    report_.stages_s.open = lap_.Lap();
+    RETURN_IF_ERROR(MakeReady());
+    report_.stages_s.ring = lap_.Lap();
+    RETURN_IF_ERROR(gpu_.WaitForStreams(options_.streams).WithStage("device"));
+
+    RETURN_IF_ERROR(Move(blob));
+    lap_.Lap();
+    if (options_.check_source) RETURN_IF_ERROR(CheckSource());
+    report_.stages_s.source = lap_.Lap();
+    RETURN_IF_ERROR(std::move(blob).Finish().WithStage("file"));
+    report_.stages_s.sync = lap_.Lap();
+    if (options_.preverified) RETURN_IF_ERROR(ReadAgain(folder.fd()));
+    report_.stages_s.reread = lap_.Lap();
+
+    CapturedShard captured;
+    NoteResidency(folder.fd());
+    ASSIGN_OR_RETURN(captured.record, WriteDescription(folder.fd(), shard, identity_json, scalars_json));
+    std::move(folder).Keep();
+    report_.stages_s.publish = lap_.Lap();
+    report_.wall_s = wall_.Seconds();
+    captured.report = std::move(report_);
+    return captured;
+  }
+
+ private:
+  // Of one thread.
+  struct Times {
+    double copy = 0;
+    double digest = 0;
+    double write = 0;
+  };
+
+  void Describe() {
+    report_.payload_bytes = plan_.payload_bytes;
+    report_.blob_bytes = layout_.blob_bytes;
+    report_.extents = layout_.sources.size();
+    report_.uncovered_bytes = layout_.uncovered_bytes;
+    report_.chunk_bytes = options_.chunk_bytes;
+  }
+
+  Result<BlobWriter> OpenBlob(int folder_fd) {
+    Result<BlobWriter> blob = BlobWriter::Create(folder_fd, kBlobName, layout_.blob_bytes);
+    if (!blob.ok()) return std::move(blob).status().WithStage("file");
+    RETURN_IF_ERROR(ChooseRoute(*blob, folder_fd).WithStage("file"));
+    report_.route = blob->route();
+    return blob;
+  }
+
+  Status ChooseRoute(BlobWriter& blob, int folder_fd) {
+    if (options_.backend == WriteBackend::kBuffered) return Status::Ok();
+    const bool automatic = options_.backend == WriteBackend::kAuto;
+    const bool in_memory = IsMemoryBacked(blob.fd());
+    if (in_memory) report_.reasons.push_back({"direct_served_from_memory", "the file system lives in memory"});
+    if (automatic && in_memory) return Status::Ok();
+    Status direct = blob.UseDirect(folder_fd);
+    if (!automatic) return direct;
+    if (direct.code() == Code::kRouteUnavailable) {
+      report_.reasons.push_back({"direct_refused_probe", direct.message()});
+      return Status::Ok();
+    }
+    RETURN_IF_ERROR(direct);
+    report_.reasons.push_back({"aligned", "each write is a multiple of 65536 bytes, and a trial write succeeded"});
+    return Status::Ok();
+  }
+
+  Status MakeReady() {
+    const auto windows = static_cast<int>(std::min<size_t>(plan_.windows.size(), 64));
+    const int slots = std::min(options_.queue_depth, windows);
+    const uint64_t wanted = static_cast<uint64_t>(slots) * plan_.slot_bytes;
+    if (options_.pinned_max_bytes != 0 && wanted > options_.pinned_max_bytes) {
+      return Status(Code::kRequestInvalid,
+                    StrCat("make a ring of ", slots, " slots of ", plan_.slot_bytes, " bytes: that is ", wanted,
+                           " bytes of pinned memory, the limit is ", options_.pinned_max_bytes))
+          .WithStage("ring")
+          .WithRemedy("lower queue_depth or chunk_bytes, or raise COLDSNAP_PINNED_MAX_BYTES");
+    }
+    ASSIGN_OR_RETURN(ring_, Ring::Create(gpu_, slots, plan_.slot_bytes));
+    if (!ring_->shrunk_because().ok()) {
+      report_.reasons.push_back(
+          {"ring_shrunk", StrCat(slots, " slots became ", ring_->slots(), ": ", ring_->shrunk_because().message())});
+    }
+    report_.queue_depth = ring_->shrunk_because().ok() ? options_.queue_depth : ring_->slots();
+    report_.pinned_bytes = ring_->pinned_bytes();
+    threads_ = std::min(options_.write_threads, ring_->slots());
+    report_.write_threads = threads_;
+    for (int i = 0; i < threads_; ++i) {
+      Result<std::unique_ptr<Lane>> lane = gpu_.OpenLane();
+      if (!lane.ok()) return std::move(lane).status().WithStage("device");
+      lanes_.push_back(*std::move(lane));
+    }
+    return crew_.Grow(threads_, gpu_.NumaNode());
+  }
+
+  Status Move(const BlobWriter& blob) {
+    std::vector<Times> times(static_cast<size_t>(threads_));
+    std::vector<BlobWriter::Hand> hands(static_cast<size_t>(threads_), BlobWriter::Hand(blob));
+    const auto work = [&](int member, const BlobWindow& window, EmptySlot& slot) -> Status {
+      const auto bytes = slot.bytes().first(window.nbytes);
+      auto& [copy_s, digest_s, write_s] = times[static_cast<size_t>(member)];
+      Stopwatch watch;
+      RETURN_IF_ERROR(Fill(member, window, slot));
+      copy_s += watch.Lap();
+      for (uint32_t i = window.first_segment; i < window.first_segment + window.segments; ++i) {
+        digester_.Add(i, bytes.subspan(plan_.segments[i].slot_offset, plan_.segments[i].nbytes));
+      }
+      digest_s += watch.Lap();
+      RETURN_IF_ERROR(hands[static_cast<size_t>(member)].Write(bytes, window.file_offset).WithStage("file"));
+      write_s += watch.Lap();
+      return Status::Ok();
+    };
+    RETURN_IF_ERROR(RunPass(work));
+    for (const Times& each : times) {
+      report_.stages_s.copy += each.copy / threads_;
+      report_.stages_s.digest += each.digest / threads_;
+      report_.stages_s.write += each.write / threads_;
+    }
+    return Status::Ok();
+  }
+
+  Status CheckSource() {
+    return RunPass([&](int member, const BlobWindow& window, EmptySlot& slot) -> Status {
+      if (window.segments == 0) return Status::Ok();
+      RETURN_IF_ERROR(Fill(member, window, slot));
+      return CompareSegments(window, slot.bytes(), "the source now",
+                             "capture again once nothing writes to the tensors any more");
+    });
+  }
+
+  Status ReadAgain(int folder_fd) {
+    ASSIGN_OR_RETURN(const Reread file, Reread::Open(folder_fd, kBlobName, layout_.blob_bytes));
+    if (file.reason()) report_.reasons.push_back(*file.reason());
+    return RunPass([&](int /*member*/, const BlobWindow& window, EmptySlot& slot) -> Status {
+      const auto bytes = slot.bytes().first(window.nbytes);
+      RETURN_IF_ERROR(file.Read(bytes, window.file_offset).WithStage("file"));
+      RETURN_IF_ERROR(CompareSegments(window, bytes, "the file", Reread::kRemedy));
+      return CheckUnhashed(layout_, plan_, window, bytes);
+    });
+  }
+
+  Status CompareSegments(const BlobWindow& window, std::span<const std::byte> bytes, std::string_view what,
+                         std::string_view remedy) const {
+    for (uint32_t i = window.first_segment; i < window.first_segment + window.segments; ++i) {
+      const SourceSegment& segment = plan_.segments[i];
+      RETURN_IF_ERROR(digester_.Compare(i, bytes.subspan(segment.slot_offset, segment.nbytes), what, remedy));
+    }
+    return Status::Ok();
+  }
+
+  // The window's bytes as they will stand in the file; returns with no copy in flight.
+  Status Fill(int member, const BlobWindow& window, EmptySlot& slot) {
+    const auto bytes = slot.bytes().first(window.nbytes);
+    if (window.segments == 0) {
+      std::memcpy(bytes.data(), layout_.header.data() + window.file_offset, window.nbytes);
+      return Status::Ok();
+    }
+    Lane& lane = *lanes_[static_cast<size_t>(member)];
+    Status status = Copy(lane, window, slot);
+    // Some copies may be on their way with no mark behind them, so the slot goes back when the lane is empty.
+    if (!status.ok()) static_cast<void>(lane.Drain());
+    return std::move(status).WithStage("device");
+  }
+
+  Status Copy(Lane& lane, const BlobWindow& window, EmptySlot& slot) {
+    const auto bytes = slot.bytes().first(window.nbytes);
+    RETURN_IF_ERROR(lane.Begin(slot.mark()));
+    uint64_t end = 0;
+    const auto zero_to = [&](uint64_t offset) { std::memset(bytes.data() + end, 0, offset - end); };
+    for (const SourceSegment& segment : plan_.SegmentsOf(window)) {
+      const uint64_t address = layout_.sources[segment.extent].address + segment.extent_offset;
+      RETURN_IF_ERROR(
+          lane.CopyToHost(bytes.data() + segment.slot_offset, {.address = address, .nbytes = segment.nbytes}));
+      zero_to(segment.slot_offset);
+      end = segment.slot_offset + segment.nbytes;
+    }
+    zero_to(window.nbytes);
+    RETURN_IF_ERROR(lane.Record(slot.mark()));
+    return slot.mark().Wait();
+  }
+
+  Status RunPass(const Pass::Work& work) {
+    Pass pass(plan_, *ring_, crew_);
+    const uint64_t passes = 1 + (options_.check_source ? 1 : 0) + (options_.preverified ? 1 : 0);
+    const uint64_t before = passed_bytes_;
+    passed_bytes_ += plan_.payload_bytes;
+    return pass.Run(threads_, work, [&](uint64_t done) {
+      return options_.tick ? options_.tick(before + done, passes * plan_.payload_bytes) : Status::Ok();
+    });
+  }
+
+  // The capture has succeeded; that its trace in the page cache can't be read is no reason to fail it.
+  void NoteResidency(int folder_fd) {
+    const Result<UniqueFd> fd = OpenFileAt(folder_fd, kBlobName);
+    if (!fd.ok()) return;
+    const Result<uint64_t> resident = ResidentBytes(fd->get(), layout_.blob_bytes, kBlobName);
+    if (!resident.ok()) return;
+    report_.residency_after = static_cast<double>(*resident) / static_cast<double>(layout_.blob_bytes);
+  }
+
+  Result<ShardRecord> WriteDescription(int folder_fd, const std::string& shard, std::string_view identity_json,
+                                       std::string_view scalars_json) {
+    const auto leaves = std::as_bytes(digester_.leaves());
+    RETURN_IF_ERROR(WriteNewFile(folder_fd, "leaves.bin", leaves));
+    const std::vector<ExtentDigests> digests = digester_.Extents();
+    ASSIGN_OR_RETURN(const Manifest manifest,
+                     MakeManifest(layout_, digests, Sha256Of(leaves), identity_json, scalars_json));
+    const std::string text = WriteManifest(manifest);
+    RETURN_IF_ERROR(WriteNewFile(folder_fd, "manifest.json", std::as_bytes(std::span(text))));
+    RETURN_IF_ERROR(SyncFolder(folder_fd, shard));
+    return MakeShardRecord(shard, manifest, text);
+  }
+
+  Gpu& gpu_;
+  const CaptureOptions& options_;
+  const Layout layout_;
+  const WritePlan plan_;
+  Digester digester_{layout_, plan_};
+  Stopwatch wall_;
+  Stopwatch lap_;
+  CaptureReport report_;
+  int threads_ = 0;
+  uint64_t passed_bytes_ = 0;
+  std::unique_ptr<Ring> ring_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  Crew crew_{"captures", "lower write_threads"};  // goes first
+};
+
+}  // namespace
+
+Result<WriteBackend> WriteBackendNamed(std::string_view name) {
+  if (name == "auto") return WriteBackend::kAuto;
+  if (name == "buffered") return WriteBackend::kBuffered;
+  if (name == "direct") return WriteBackend::kDirect;
+  return Status(Code::kRequestInvalid, StrCat("backend is \"", name, "\", it must be auto, buffered or direct"));
+}
+
+Result<CapturedShard> CaptureShard(const std::string& parent, const std::string& shard, Layout layout,
+                                   std::string_view identity_json, std::string_view scalars_json, Gpu& gpu,
+                                   const CaptureOptions& options) {
+  const auto failed = [&](Status status) {
+    return std::move(status).Prefixed(StrCat("capture ", shard, ": ")).WithStage("capture");
+  };
+  if (Status status = CheckOptions(options); !status.ok()) return failed(std::move(status));
+  Result<CapturedShard> captured =
+      ShardCapture(std::move(layout), gpu, options).Run(parent, shard, identity_json, scalars_json);
+  if (!captured.ok()) return failed(std::move(captured).status());
+  return captured;
+}
+
+}  // namespace coldsnap

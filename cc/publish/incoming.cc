@@ -1,0 +1,157 @@
+#include "cc/publish/incoming.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "cc/sys/new_file.h"
+
+namespace coldsnap {
+namespace {
+
+constexpr unsigned kRenameNoReplace = 1;  // RENAME_NOREPLACE, linux/fs.h
+constexpr std::string_view kLockSuffix = ".lock";
+
+std::string ParentOf(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+Status SyncFolderAt(const std::string& path) {
+  ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(path));
+  return SyncFolder(fd.get(), path);
+}
+
+std::string LockPath(const std::string& folder) { return folder + std::string(kLockSuffix); }
+
+Status Busy(const std::string& folder) {
+  return Status(Code::kPolicyRefused, StrCat("lock ", folder, ": another capture is building there"))
+      .WithRemedy("wait until it has ended, or name another path");
+}
+
+// The lock of `folder`. A holder removes the file before it lets go, so a lock on a file that is no longer at its
+// path is not worth anything and the next file's is tried.
+Result<UniqueFd> Lock(const std::string& folder, bool create) {
+  const std::string path = LockPath(folder);
+  for (;;) {
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0);
+    UniqueFd lock(Uninterrupted([&] { return ::open(path.c_str(), flags, 0600); }));
+    if (!lock) return Status::FromErrno(errno, StrCat("create ", path));
+    if (Uninterrupted([&] { return ::flock(lock.get(), LOCK_EX | LOCK_NB); }) != 0) {
+      if (errno == EWOULDBLOCK) return Busy(folder);
+      return Status::FromErrno(errno, StrCat("lock ", path)).WithRemedy("name a path on a file system with locks");
+    }
+    struct stat held{};
+    struct stat there{};
+    if (::fstat(lock.get(), &held) != 0) return Status::FromErrno(errno, StrCat("stat ", path));
+    if (::stat(path.c_str(), &there) != 0) {
+      if (errno != ENOENT) return Status::FromErrno(errno, StrCat("stat ", path));
+    } else if (held.st_ino == there.st_ino && held.st_dev == there.st_dev) {
+      return lock;
+    }
+  }
+}
+
+Status RemoveFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (!error) return Status::Ok();
+  return Status::FromErrno(error.value(), StrCat("remove ", path, ", which an ended capture left"));
+}
+
+// The file goes first: whoever gets its lock afterwards sees that it is gone.
+void Unlock(const std::string& folder, UniqueFd lock) {
+  ::unlink(LockPath(folder).c_str());
+  // A forked child has the same lock open; closing ours alone would leave it held.
+  ::flock(lock.get(), LOCK_UN);
+}
+
+}  // namespace
+
+Incoming::Incoming(std::string path, UniqueFd lock)
+    : path_(std::move(path)), lock_(std::move(lock)), pid_(::getpid()) {}
+
+Incoming::Incoming(Incoming&& other) noexcept
+    : path_(std::move(other.path_)), lock_(std::move(other.lock_)), pid_(other.pid_) {}
+
+Incoming::~Incoming() { Close(); }
+
+Result<Incoming> Incoming::Create(const std::string& parent, const std::string& name) {
+  if (name.empty() || name.find('/') != std::string::npos) {
+    return Status(Code::kRequestInvalid, StrCat("create a folder for a capture: its name is \"", name, "\""));
+  }
+  {
+    ASSIGN_OR_RETURN(const UniqueFd there, OpenDirectory(parent));  // kRequestInvalid if it is not
+  }
+  const std::string path = parent + "/" + name;
+  ASSIGN_OR_RETURN(UniqueFd lock, Lock(path, true));
+  Incoming incoming(path, std::move(lock));
+  RETURN_IF_ERROR(RemoveFolder(path));
+  if (::mkdir(path.c_str(), 0700) != 0) return Status::FromErrno(errno, StrCat("create folder ", path));
+  return incoming;
+}
+
+Result<size_t> Incoming::RemoveStale(const std::string& parent) {
+  std::error_code error;
+  std::vector<std::string> folders;
+  for (auto it = std::filesystem::directory_iterator(parent, error);
+       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    const std::string path = it->path().string();
+    if (path.ends_with(kLockSuffix)) folders.push_back(path.substr(0, path.size() - kLockSuffix.size()));
+  }
+  if (error) return Status::FromErrno(error.value(), StrCat("list folder ", parent));
+  size_t removed = 0;
+  for (const std::string& folder : folders) {
+    Result<UniqueFd> lock = Lock(folder, false);
+    if (!lock.ok()) {
+      if (lock.status().code() == Code::kPolicyRefused || lock.status().native() == ENOENT) continue;  // busy, or gone
+      return std::move(lock).status();
+    }
+    RETURN_IF_ERROR(RemoveFolder(folder));
+    Unlock(folder, *std::move(lock));
+    ++removed;
+  }
+  return removed;
+}
+
+Status Incoming::MoveTo(const std::string& destination) && {
+  const std::string parent = ParentOf(destination);
+  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, destination.c_str(), kRenameNoReplace) != 0) {
+    const int error = errno;
+    Status status = Status::FromErrno(error, StrCat("move the finished artifact to ", destination));
+    if (error == EXDEV) return std::move(status).WithRemedy("build on the file system of the destination");
+    // Where replacing can't be ruled out (NFS and most object stores), nothing is moved: an artifact is never replaced.
+    if (error == EINVAL) return std::move(status).WithRemedy("name a path on a file system with RENAME_NOREPLACE");
+    if (error == EEXIST) return std::move(status).WithRemedy("name a new path");
+    return status;
+  }
+  // The parent's own name as well: a store has only just made it.
+  Status status = SyncFolderAt(parent);
+  if (status.ok()) status = SyncFolderAt(ParentOf(parent));
+  if (!status.ok()) {
+    // A power cut could undo the move: that is no artifact to rely on. It is complete, so it goes in one step, too.
+    if (::renameat2(AT_FDCWD, destination.c_str(), AT_FDCWD, path_.c_str(), kRenameNoReplace) != 0) {
+      static_cast<void>(RemoveFolder(destination));
+    }
+    return status;
+  }
+  Unlock(path_, std::move(lock_));
+  return Status::Ok();
+}
+
+void Incoming::Close() {
+  if (!lock_ || ::getpid() != pid_) return;
+  if (const Status status = RemoveFolder(path_); !status.ok()) {
+    std::fprintf(stderr, "coldsnap: %s\n", status.message().c_str());
+  }
+  Unlock(path_, std::move(lock_));
+}
+
+}  // namespace coldsnap

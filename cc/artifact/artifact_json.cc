@@ -144,9 +144,10 @@ Result<ShardRecord> TakeShard(const std::string& text, std::string where) {
 }
 
 Result<std::vector<ShardRecord>> TakeShards(const std::string& text) {
-  ASSIGN_OR_RETURN(const auto elements, CanonicalMembers(text));
+  const auto elements = CanonicalMembers(text);
+  if (!elements.ok()) return Invalid(StrCat("shards: ", elements.status().message()));
   std::vector<ShardRecord> shards;
-  for (const JsonMember& element : elements) {
+  for (const JsonMember& element : *elements) {
     ASSIGN_OR_RETURN(ShardRecord shard, TakeShard(element.value, StrCat("shards[", shards.size(), "]")));
     shards.push_back(std::move(shard));
   }
@@ -163,8 +164,9 @@ Status CheckVersion(Fields& fields) {
   const std::string required = fields.TakeText("required").value_or("missing");
   if (required == "[]") return Status::Ok();
   if (!required.starts_with('[')) return Invalid("required is missing or not an array");
-  ASSIGN_OR_RETURN(const auto features, CanonicalMembers(required));
-  return Invalid(StrCat("the artifact requires the feature ", features.front().value.substr(0, 80),
+  const auto features = CanonicalMembers(required);
+  if (!features.ok()) return Invalid(StrCat("required: ", features.status().message()));
+  return Invalid(StrCat("the artifact requires the feature ", features->front().value.substr(0, 80),
                         ", which this version doesn't know (it knows none); read it with the version that wrote it or "
                         "a newer one"));
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cc/artifact/json_text.h"
+#include "cc/artifact/limits.h"
 #include "rapidjson/error/en.h"
 #include "rapidjson/memorystream.h"
 #include "rapidjson/reader.h"
@@ -12,9 +13,13 @@
 namespace coldsnap {
 namespace {
 
+// Of a document that is an array: only lists of shards and of features are read as one.
+constexpr size_t kMaxRootElements = kMaxShards;
+
 // Takes the parser's events and builds canonical text from the inside out: a finished container becomes the text of
 // one value of the container around it. Objects and arrays are short here (scalars, identity, artifact.json), so the
-// copying, once per level of depth, costs less than a tree would.
+// copying, once per level of depth, costs less than a tree would. Values are kept one by one only where they have to be
+// sorted or are asked for: each takes 64 bytes, and in the text as few as two.
 class CanonicalHandler {
  public:
   explicit CanonicalHandler(int max_depth) : max_depth_(max_depth) {}
@@ -78,26 +83,24 @@ class CanonicalHandler {
     return Finish(std::move(text), '}');
   }
   bool EndArray(rapidjson::SizeType) {
-    std::string text = "[";
-    for (const JsonMember& member : frames_.back().members) {
-      if (text.size() > 1) text.push_back(',');
-      text.append(member.value);
-    }
+    std::string text = "[" + frames_.back().elements;
     return Finish(std::move(text), ']');
   }
 
  private:
   struct Frame {
     bool is_object;
-    std::string key;  // of the value being read
-    std::vector<JsonMember> members;
+    std::string key;                  // of the value being read
+    std::vector<JsonMember> members;  // of an object, and of the document if it is an array
+    std::string elements;             // of an array: those read so far, with commas between them
+    size_t count = 0;
   };
 
   bool Start(bool is_object) {
     if (static_cast<int>(frames_.size()) == max_depth_) {
       return Problem(StrCat("objects and arrays nested deeper than ", max_depth_));
     }
-    frames_.push_back({is_object, {}, {}});
+    frames_.push_back({.is_object = is_object, .key = {}, .members = {}, .elements = {}});
     return true;
   }
   bool Finish(std::string text, char closing) {
@@ -109,15 +112,24 @@ class CanonicalHandler {
   bool Value(std::string text) {
     if (frames_.empty()) {
       root_ = std::move(text);
-    } else {
-      frames_.back().members.push_back({frames_.back().key, std::move(text)});
+      return true;
     }
+    Frame& frame = frames_.back();
+    if (!frame.is_object) {
+      if (frame.count > 0) frame.elements.push_back(',');
+      frame.elements.append(text);
+    }
+    if (!frame.is_object && frames_.size() == 1 && frame.count == kMaxRootElements) {
+      return Problem(StrCat("more than ", kMaxRootElements, " elements"));
+    }
+    if (frame.is_object || frames_.size() == 1) frame.members.push_back({frame.key, std::move(text)});
+    ++frame.count;
     return true;
   }
   bool Problem(std::string_view what) {
     std::string path = "$";
     for (const Frame& frame : frames_) {
-      path.append(frame.is_object ? StrCat(".", frame.key) : StrCat("[", frame.members.size(), "]"));
+      path.append(frame.is_object ? StrCat(".", frame.key) : StrCat("[", frame.count, "]"));
     }
     problem_ = StrCat("at ", Quoted(path), ": ", what);
     return false;

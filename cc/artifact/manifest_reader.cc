@@ -77,6 +77,7 @@ class ManifestHandler {
   bool Null() {
     if (Skipped()) return true;
     if (depth_ != 3 || column_ != Field::kExtent) return Problem("null");
+    if (!HasRoom()) return false;
     Tensor().extent.reset();
     return true;
   }
@@ -93,7 +94,7 @@ class ManifestHandler {
       case 1:
         return TopInteger(value);
       case 3:
-        return ColumnInteger(value);
+        return HasRoom() && ColumnInteger(value);
       case 4:
         return RowInteger(value);
       default:
@@ -111,7 +112,7 @@ class ManifestHandler {
         required_.emplace_back(value);
         return true;
       case 3:
-        return ColumnString(value);
+        return HasRoom() && ColumnString(value);
       case 4:
         return RowString(value);
       default:
@@ -193,6 +194,13 @@ class ManifestHandler {
 
   // The index of the column's element at hand.
   size_t& Count() { return counts_[static_cast<size_t>(column_)]; }
+  // Whether the text can hold a whole row for that element; before one is made.
+  bool HasRoom() {
+    const size_t least = top_ == Field::kExtents ? kLeastExtentText : kLeastTensorText;
+    if (Count() < text_.size() / least) return true;
+    return Fail(StrCat(PathOf(column_), " has more than ", text_.size() / least, " elements, and whole rows of ",
+                       InfoOf(top_).name, " for more don't fit the text"));
+  }
   Extent& NextExtent() {
     const size_t i = Count()++;
     if (i >= manifest_.extents.size()) manifest_.extents.resize(i + 1);
@@ -282,7 +290,7 @@ class ManifestHandler {
   bool StartRow() {
     if (column_ != Field::kShapes && column_ != Field::kStrides && column_ != Field::kAttrs)
       return ProblemInside("an array");
-    return true;
+    return HasRoom();
   }
   bool RowInteger(uint64_t value) {
     if (column_ == Field::kAttrs) return Problem(StrCat("the integer ", value));

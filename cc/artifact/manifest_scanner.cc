@@ -20,6 +20,7 @@ class Scanner {
 
   bool Done() const { return !failed_ && rest_.empty(); }
   size_t position() const { return text_.size() - rest_.size(); }
+  size_t size() const { return text_.size(); }
   void Fail() {
     failed_ = true;
     rest_ = {};
@@ -101,11 +102,12 @@ class Scanner {
   bool failed_ = false;
 };
 
-// `key` and an array with one element for each row, which `item` takes; the first column makes the rows.
+// `key` and an array with one element for each row, which `item` takes; the first column makes the rows, at most
+// `most`.
 template <typename Row, typename Item>
-void FirstColumn(Scanner& in, std::string_view key, std::vector<Row>& rows, Item item) {
+void FirstColumn(Scanner& in, std::string_view key, size_t most, std::vector<Row>& rows, Item item) {
   in.Expect(key);
-  in.Array([&] { item(rows.emplace_back()); });
+  in.Array([&] { rows.size() < most ? item(rows.emplace_back()) : in.Fail(); });
 }
 template <typename Row, typename Item>
 void Column(Scanner& in, std::string_view key, std::vector<Row>& rows, Item item) {
@@ -116,7 +118,7 @@ void Column(Scanner& in, std::string_view key, std::vector<Row>& rows, Item item
 }
 
 void ScanExtents(Scanner& in, std::vector<Extent>& extents) {
-  FirstColumn(in, R"({"crc32":)", extents, [&](Extent& e) { e.crc32 = in.Crc32(); });
+  FirstColumn(in, R"({"crc32":)", in.size() / kLeastExtentText, extents, [&](Extent& e) { e.crc32 = in.Crc32(); });
   Column(in, R"(,"file_offset":)", extents, [&](Extent& e) { e.file_offset = in.Integer(); });
   Column(in, R"(,"nbytes":)", extents, [&](Extent& e) { e.nbytes = in.Integer(); });
   Column(in, R"(,"sha256t":)", extents, [&](Extent& e) { e.sha256t = in.Digest(); });
@@ -144,7 +146,7 @@ void ScanTensors(Scanner& in, std::vector<TensorRecord>& tensors) {
     if (value > UINT32_MAX) in.Fail();
     t.extent = static_cast<uint32_t>(value);
   };
-  FirstColumn(in, R"({"attrs":)", tensors, [&](T& t) { string_row(t.attrs); });
+  FirstColumn(in, R"({"attrs":)", in.size() / kLeastTensorText, tensors, [&](T& t) { string_row(t.attrs); });
   Column(in, R"(,"dtypes":)", tensors, [&](T& t) { t.dtype = in.String(); });
   Column(in, R"(,"extent":)", tensors, extent);
   Column(in, R"(,"names":)", tensors, [&](T& t) { t.name = in.String(); });

@@ -70,6 +70,18 @@ Result<OpenArtifact> OpenArtifact::Open(const std::string& path, const std::opti
   return artifact;
 }
 
+Result<std::vector<std::string>> OpenArtifact::ShardNames(const std::string& path) {
+  const auto read = [&path]() -> Result<ArtifactRecord> {
+    ASSIGN_OR_RETURN(const UniqueFd dir, OpenDirectory(path));
+    return ReadArtifactJson(dir.get());
+  };
+  Result<ArtifactRecord> record = read();
+  if (!record.ok()) return std::move(record).status().Prefixed(StrCat("open artifact ", path, ": ")).WithStage("open");
+  std::vector<std::string> names;
+  for (ShardRecord& shard : record->shards) names.push_back(std::move(shard.name));
+  return names;
+}
+
 // Every shard's files, so that a copy which is short somewhere is refused by all ranks alike.
 Status OpenArtifact::CheckSizes(int dir_fd) const {
   for (size_t i = 0; i < record_.shards.size(); ++i) {

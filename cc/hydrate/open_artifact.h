@@ -29,6 +29,8 @@ class OpenArtifact {
   // `shard` may be left out where there is only one. No such path or shard: kRequestInvalid. A folder that is no
   // (complete) artifact: kFormatInvalid. A file that is shorter, longer or other than it should be: kDataLoss.
   static Result<OpenArtifact> Open(const std::string& path, const std::optional<std::string>& shard);
+  // The shards that artifact.json lists, which Open() may be given; nothing but that file is read.
+  static Result<std::vector<std::string>> ShardNames(const std::string& path);
 
   const std::string& path() const { return path_; }
   const ArtifactRecord& record() const { return record_; }

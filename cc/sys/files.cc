@@ -39,6 +39,12 @@ Result<UniqueFd> OpenAt(int dir_fd, const std::string& name, int flags, std::str
   return status;
 }
 
+std::string_view KindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  return S_ISCHR(mode) || S_ISBLK(mode) ? "a device" : "something else";
+}
+
 Result<uint64_t> ResidentByMincore(int fd, uint64_t offset, uint64_t nbytes, std::string_view name) {
   const auto page_bytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   constexpr uint64_t kWindow = 256 * kMiB;  // bounds the vector, not the answer
@@ -89,7 +95,7 @@ Result<UniqueFd> OpenFileAt(int dir_fd, const std::string& name, int extra_flags
   if (::fstat(fd.get(), &info) != 0) return Status::FromErrno(errno, StrCat("stat ", name));
   if (!S_ISREG(info.st_mode)) {
     return Status(Code::kFormatInvalid,
-                  StrCat("open file ", name, ": it is no regular file (mode ", info.st_mode, ")"));
+                  StrCat("open file ", name, ": it is ", KindOf(info.st_mode), ", no regular file"));
   }
   return fd;
 }

@@ -95,6 +95,9 @@ def open_artifact(path: str, shard: str | None = None) -> Artifact:
     Opens one shard of the artifact at `path`; `coldsnap.open` is the checked form.
     """
 
+def artifact_shards(path: str) -> list[str]:
+    """Names of the shards that the artifact at `path` lists."""
+
 def crc32_combine(first: int, second: int, second_nbytes: int) -> int:
     """
     The CRC-32 of A followed by B, from those of A and B and the length of B in bytes.

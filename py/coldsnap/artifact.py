@@ -202,6 +202,15 @@ def open_artifact(path: str | os.PathLike[str], *, shard: str | None = None) -> 
     return Artifact(load_native().open_artifact(where, which))
 
 
+def shard_names(path: str | os.PathLike[str]) -> list[str]:
+    """Names of the shards that the artifact in the directory ``path`` lists; of them all, only artifact.json is read.
+
+    Raises:
+        As `open_artifact`.
+    """
+    return load_native().artifact_shards(_as_path(path))
+
+
 open = open_artifact  # the public name: coldsnap.open
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 from coldsnap import errors, receipts, settings, trust
-from coldsnap.artifact import Artifact, load_native, open_artifact
+from coldsnap.artifact import Artifact, load_native, open_artifact, shard_names
 from coldsnap.blob_check import BlobCheck, check_all
 from coldsnap.receipts import Receipt
 from coldsnap.ticker import Ticker, check_arguments
-
-_MAX_ARTIFACT_JSON = 64 << 20  # the core refuses a larger one (cc/hydrate/open_artifact.cc)
 
 
 def verify(
@@ -126,7 +123,7 @@ def _opened(path: str | os.PathLike[str] | Artifact) -> Iterator[list[Artifact]]
         yield [path]
         return
     with contextlib.ExitStack() as stack:
-        shards = [stack.enter_context(open_artifact(path, shard=name)) for name in _shard_names(path)]
+        shards = [stack.enter_context(open_artifact(path, shard=name)) for name in shard_names(path)]
         if len({shard.artifact_root for shard in shards}) != 1:
             raise errors.DataLossError(
                 f"verify artifact {os.fspath(path)}: another artifact took its place meanwhile",
@@ -134,16 +131,6 @@ def _opened(path: str | os.PathLike[str] | Artifact) -> Iterator[list[Artifact]]
                 remedy="verify it again",
             )
         yield shards
-
-
-def _shard_names(path: str | os.PathLike[str]) -> list[str | None]:
-    """The shards that artifact.json lists. Where it can't be read, opening the artifact says why not."""
-    try:
-        fd = os.open(os.path.join(path, "artifact.json"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, encoding="utf-8") as file:
-            return [shard["name"] for shard in json.loads(file.read(_MAX_ARTIFACT_JSON))["shards"]] or [None]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return [None]
 
 
 def _residency(shards: Sequence[Artifact]) -> float | None:

@@ -107,6 +107,9 @@ void BindArtifact(nb::module_& m) {
       },
       "path"_a, "shard"_a = nb::none(), nb::call_guard<nb::gil_scoped_release>(),
       "Opens one shard of the artifact at `path`; `coldsnap.open` is the checked form.");
+  m.def(
+      "artifact_shards", [](const std::string& path) { return ValueOrThrow(OpenArtifact::ShardNames(path)); }, "path"_a,
+      nb::call_guard<nb::gil_scoped_release>(), "Names of the shards that the artifact at `path` lists.");
   m.def("crc32_combine", &Crc32Combine, "first"_a, "second"_a, "second_nbytes"_a,
         "The CRC-32 of A followed by B, from those of A and B and the length of B in bytes.");
 }

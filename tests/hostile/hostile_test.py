@@ -1,0 +1,139 @@
+"""Every attack of README.md: refused with its reason, by opening and by verifying, in bounded time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import pytest
+
+from coldsnap import errors
+from tests.hostile import (  # noqa: F401 - those of attacks register themselves
+    attacks_files,
+    attacks_manifest,
+    attacks_payload,
+    attacks_tensors,
+    attacks_text,
+    attempt,
+    forge,
+)
+
+HERE = pathlib.Path(__file__).parent
+OPERATIONS = {"open": "open+verify", "verify": "verify", "admit": "admit"}
+MIB = 1 << 20
+# A small artifact takes a few MiB; what grows with the attacker's text may take some times the text, and no more.
+FIXED_BYTES = 48 * MIB
+TIMES_TEXT = 16
+# Stops what has no bound at all before the machine suffers; what a case really took is measured.
+ADDRESS_SPACE_BYTES = 2048 * MIB
+SECONDS = 100  # of a process that waits for ever; processor time is bounded by itself
+
+
+class Row(NamedTuple):
+    """A row of the table in README.md."""
+
+    attack: str
+    what: str
+    by: str
+    code: str
+    says: str
+
+
+def rows() -> list[Row]:
+    found = []
+    for line in (HERE / "README.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `"):
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+            assert len(cells) == 5, line
+            found.append(Row(*(cell.strip("`") if at != 1 else cell for at, cell in enumerate(cells))))
+    return found
+
+
+ROWS = rows()
+
+
+def matches(row: Row, message: str) -> bool:
+    """Whether the message has the row's sentence; … stands for anything."""
+    pieces = (re.escape(piece) for piece in row.says.split("…"))
+    return re.search(".*?".join(pieces), message, re.DOTALL) is not None
+
+
+def size_of_texts(folder: pathlib.Path) -> int:
+    """What a reader has to read before it can refuse: all but the blob; holes don't count."""
+    files = folder.rglob("*") if folder.is_dir() else ()
+    names = {"artifact.json", "manifest.json", "leaves.bin"}
+    return sum(path.lstat().st_blocks * 512 for path in files if path.name in names)
+
+
+def attempted(folder: pathlib.Path, by: str, state: pathlib.Path) -> dict[str, Any]:
+    program = [sys.executable, str(HERE / "attempt.py"), str(folder), OPERATIONS[by], str(ADDRESS_SPACE_BYTES)]
+    done = subprocess.run(
+        program,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        env={**os.environ, "COLDSNAP_STATE_DIR": str(state)},
+    )
+    assert done.returncode == 0, f"attempt ended with {done.returncode}: {done.stderr[-2000:]}"
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("good") / "artifact"
+    forge.write_good(folder)
+    return folder
+
+
+def test_rows_and_attacks_match_one_to_one() -> None:
+    assert sorted(row.attack for row in ROWS) == sorted(forge.ATTACKS)
+    codes = {kind.code for kind in errors.ERROR_CLASSES}
+    for row in ROWS:
+        assert row.by in OPERATIONS, row
+        assert row.code in codes, row
+        assert len(row.what) > 10 and len(row.says) > 5, row
+
+
+def test_the_good_artifact_passes(good: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """An artifact that no attack touched, written again by the forger, is as good as the writer's."""
+    forgery = forge.Forgery(good, tmp_path / "artifact")
+    before = [forgery.path(name).read_bytes() for name in ("artifact.json", "manifest.json")]
+    forgery.seal()
+    assert [forgery.path(name).read_bytes() for name in ("artifact.json", "manifest.json")] == before
+    forgery.path("manifest.json").chmod(0o444)
+    forgery.path("artifact.json").chmod(0o444)
+    for by in OPERATIONS:
+        found = attempted(forgery.folder, by, tmp_path / "state")
+        assert [end["code"] for end in found["ends"]] == [None] * len(found["ends"]), found
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.attack)
+def test_is_refused(row: Row, good: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    forgery = forge.Forgery(good, tmp_path / "artifact")
+    try:
+        forge.ATTACKS[row.attack](forgery)
+    except PermissionError as refusal:
+        assert row.attack.startswith("device-"), refusal
+        pytest.skip(f"make a device node: {refusal}; remedy: run as root")
+    found = attempted(forgery.folder, row.by, tmp_path / "state")
+    for end in found["ends"]:
+        assert end["code"] == row.code, end
+        assert matches(row, end["message"]), end
+        assert len(end["message"]) < 2000, "a message must not repeat what it was fed"
+    bound = FIXED_BYTES + TIMES_TEXT * size_of_texts(forgery.folder)
+    assert found["grown_bytes"] <= bound, f"{found['grown_bytes'] / MIB:.0f} MiB, allowed are {bound / MIB:.0f}"
+
+
+def test_opening_reads_nothing_of_the_weights(good: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """So what is refused by `verify` alone is opened, and a restore has to compare every digest: it does."""
+    for row in ROWS:
+        if row.by == "verify":
+            forgery = forge.Forgery(good, tmp_path / row.attack)
+            forge.ATTACKS[row.attack](forgery)
+            assert attempt.attempt("open", str(forgery.folder))["code"] is None, row.attack

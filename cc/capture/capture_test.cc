@@ -1,0 +1,252 @@
+#include "cc/capture/capture.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/base/units.h"
+#include "cc/capture/sources_for_test.h"
+#include "cc/testing/temp_dir.h"
+#include "cc/testing/test_device.h"
+
+namespace coldsnap {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kShard = "shard-00-00-00";
+
+std::map<std::string, std::string> FilesOf(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    files[entry.path().filename().string()].assign(std::istreambuf_iterator<char>(file), {});
+  }
+  return files;
+}
+
+// Around every edge of leaves, groups and chunks.
+std::vector<uint64_t> RandomSizes(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  constexpr std::array<uint64_t, 12> kEdges = {0,     1,      511,    512,         65535,        65536,
+                                               65537, 131072, 262143, kMiB - 1024, kMiB + 70000, 3 * kMiB + 1};
+  std::vector<uint64_t> sizes;
+  for (uint64_t i = 0, count = random() % 40; i < count; ++i) {
+    sizes.push_back(random() % 3 == 0 ? kEdges[random() % kEdges.size()] : random() % (random() % 2 ? 9000 : 300000));
+  }
+  return sizes;
+}
+
+class CaptureTest : public testing::Test {
+ protected:
+  Result<CapturedShard> Capture(const SourcesForTest& sources, const CaptureOptions& options) {
+    return CaptureShard(temp_.path(), kShard, sources.Plan(), "{}", "{}", device_.gpu(), options);
+  }
+  std::string folder() const { return temp_.path() + "/" + kShard; }
+  std::string blob() const { return folder() + "/weights.safetensors"; }
+  bool NothingLeft() const { return std::filesystem::is_empty(temp_.path()); }
+
+  // Changes one byte of the blob while nobody writes to it.
+  void FlipInFile(uint64_t offset) const {
+    std::fstream file(blob(), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(static_cast<std::streamoff>(offset));
+    const char other = static_cast<char>(file.get() ^ 0x10);
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.put(other);
+    ASSERT_TRUE(file.good());
+  }
+
+  TestDevice device_;
+  TempDir temp_;
+};
+
+TEST_F(CaptureTest, EveryBackendWritesWhatAPlainWriterWrites) {
+  std::map<Route, int> routes;
+  for (uint64_t seed = 1; seed <= 24; ++seed) {
+    const SourcesForTest sources(device_, RandomSizes(seed), seed);
+    const std::map<std::string, std::string> expected = sources.PlainShard();
+    const uint64_t chunk_bytes = std::array<uint64_t, 3>{kLeafBytes, 4 * kLeafBytes, 4 * kMiB}[seed % 3];
+    for (const WriteBackend backend : {WriteBackend::kAuto, WriteBackend::kBuffered, WriteBackend::kDirect}) {
+      const Result<CapturedShard> captured = Capture(sources, {.backend = backend,
+                                                               .chunk_bytes = chunk_bytes,
+                                                               .queue_depth = static_cast<int>(1 + seed % 8),
+                                                               .write_threads = static_cast<int>(1 + seed % 5),
+                                                               .check_source = seed % 2 == 0});
+      if (backend == WriteBackend::kDirect && captured.status().code() == Code::kRouteUnavailable) continue;
+      ASSERT_TRUE(captured.ok()) << captured.status().message();
+      ++routes[captured->report.route];
+      ASSERT_EQ(FilesOf(folder()), expected) << "seed " << seed << ", backend " << static_cast<int>(backend);
+      EXPECT_EQ(captured->record.blob_bytes, expected.at("weights.safetensors").size());
+      EXPECT_EQ(captured->record.leaves_bytes, expected.at("leaves.bin").size());
+      EXPECT_EQ(captured->record.manifest_bytes, expected.at("manifest.json").size());
+      std::filesystem::remove_all(folder());
+    }
+  }
+  EXPECT_GT(routes[Route::kBuffered], 0);
+  if (routes[Route::kDirect] == 0) GTEST_SKIP() << temp_.path() << " takes no direct writes: compared buffered alone";
+}
+
+TEST_F(CaptureTest, FilesAreReadOnlyAndTheFolderIsForAll) {
+  const mode_t umask_before = ::umask(077);
+  const Result<CapturedShard> captured = Capture(SourcesForTest(device_, {100, 70000}, 1), {});
+  ::umask(umask_before);
+  ASSERT_TRUE(captured.ok()) << captured.status().message();
+  for (const auto& [name, bytes] : FilesOf(folder())) {
+    struct stat info{};
+    ASSERT_EQ(::stat((folder() + "/" + name).c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, 0444U) << name;
+  }
+  struct stat info{};
+  ASSERT_EQ(::stat(folder().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0755U);
+}
+
+TEST_F(CaptureTest, TheReportSaysWhatWasDone) {
+  const SourcesForTest sources(device_, {kMiB + 5, 100, 0}, 1);
+  uint64_t last = 0;
+  uint64_t total = 0;
+  const Result<CapturedShard> captured = Capture(sources, {.chunk_bytes = 2 * kLeafBytes,
+                                                           .queue_depth = 4,
+                                                           .write_threads = 3,
+                                                           .check_source = true,
+                                                           .tick = [&](uint64_t done, uint64_t all) {
+                                                             EXPECT_GE(done, last);
+                                                             last = done;
+                                                             total = all;
+                                                             return Status::Ok();
+                                                           }});
+  ASSERT_TRUE(captured.ok()) << captured.status().message();
+  const CaptureReport& report = captured->report;
+  EXPECT_EQ(report.payload_bytes, kMiB + 105);
+  EXPECT_EQ(report.extents, 2U);
+  EXPECT_EQ(report.blob_bytes, std::filesystem::file_size(blob()));
+  EXPECT_EQ(report.queue_depth, 4);
+  EXPECT_EQ(report.write_threads, 3);
+  EXPECT_GE(report.pinned_bytes, 4 * 2 * kLeafBytes);
+  EXPECT_EQ(total, 2 * report.payload_bytes);
+  EXPECT_EQ(last, total);
+  EXPECT_FALSE(report.reasons.empty()) << "auto says why";
+  // Direct writes leave the blob out of the page cache.
+  ASSERT_TRUE(report.residency_after);
+  EXPECT_LT(*report.residency_after, report.route == Route::kDirect ? 0.2 : 1.1);
+}
+
+TEST_F(CaptureTest, ASourceThatChangesMeanwhileIsFound) {
+  const SourcesForTest sources(device_, {300000, 100}, 1);
+  const CaptureOptions options{.check_source = true, .tick = [&](uint64_t done, uint64_t total) {
+                                 if (done * 2 == total) sources.Flip(1);
+                                 return Status::Ok();
+                               }};
+  const Status status = Capture(sources, options).status();
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("extent 1 (t1)"));
+  EXPECT_THAT(status.message(), HasSubstr("the source now"));
+  EXPECT_THAT(status.remedy(), HasSubstr("nothing writes to the tensors"));
+  EXPECT_TRUE(NothingLeft());
+}
+
+TEST_F(CaptureTest, ACancelledCaptureLeavesNothing) {
+  const Status status = Capture(SourcesForTest(device_, {300000}, 1),
+                                {.tick = [](uint64_t, uint64_t) { return Status(Code::kCancelled, "stop"); }})
+                            .status();
+  EXPECT_EQ(status.code(), Code::kCancelled);
+  EXPECT_TRUE(NothingLeft());
+}
+
+TEST_F(CaptureTest, AnotherFolderIsLeftAlone) {
+  std::filesystem::create_directory(folder());
+  const std::string kept = temp_.Write(std::string(kShard) + "/kept", "kept");
+  EXPECT_EQ(Capture(SourcesForTest(device_, {1}, 1), {}).status().code(), Code::kExists);
+  EXPECT_TRUE(std::filesystem::exists(kept));
+}
+
+TEST_F(CaptureTest, WrongOptionsAreRefusedUntouched) {
+  const SourcesForTest sources(device_, {300000}, 1);
+  const std::vector<std::pair<CaptureOptions, const char*>> wrong = {
+      {{.chunk_bytes = 0}, "chunk_bytes is 0"},
+      {{.chunk_bytes = kLeafBytes + 1}, "must be a multiple of 65536"},
+      {{.chunk_bytes = 2 * kGiB}, "up to 1073741824"},
+      {{.queue_depth = 0}, "queue_depth is 0, it must be 1 to 64"},
+      {{.queue_depth = 65}, "queue_depth is 65"},
+      {{.write_threads = 0}, "write_threads is 0"},
+      {{.chunk_bytes = kLeafBytes, .pinned_max_bytes = kLeafBytes}, "the limit is 65536"},
+  };
+  for (const auto& [options, text] : wrong) {
+    const Status status = Capture(sources, options).status();
+    EXPECT_EQ(status.code(), Code::kRequestInvalid) << text;
+    EXPECT_THAT(status.message(), HasSubstr(text));
+    EXPECT_TRUE(NothingLeft());
+  }
+  EXPECT_EQ(CaptureShard(temp_.path() + "/none", kShard, sources.Plan(), "{}", "{}", device_.gpu(), {}).status().code(),
+            Code::kRequestInvalid);
+  EXPECT_EQ(CaptureShard(temp_.path(), kShard, sources.Plan(), "[]", "{}", device_.gpu(), {}).status().code(),
+            Code::kRequestInvalid);
+  EXPECT_TRUE(NothingLeft());
+}
+
+TEST_F(CaptureTest, APreverifiedCaptureFindsWhatTheDriveHasWrong) {
+  const std::vector<uint64_t> sizes = {300000, 100};
+  const SourcesForTest sources(device_, sizes, 1);
+  const Layout layout = sources.Plan();
+  const auto preverified = [&](std::function<void()> once_written) {
+    return Capture(sources, {.preverified = true, .tick = [&, once_written](uint64_t done, uint64_t total) {
+                               if (done * 2 == total && once_written) once_written();
+                               return Status::Ok();
+                             }});
+  };
+  const Result<CapturedShard> good = preverified(nullptr);
+  if (good.status().code() == Code::kRouteUnavailable) {
+    GTEST_SKIP() << "no way past the page cache here: " << good.status().message();
+  }
+  ASSERT_TRUE(good.ok()) << good.status().message();
+  EXPECT_GT(good->report.stages_s.reread, 0);
+  std::filesystem::remove_all(folder());
+
+  const std::vector<std::pair<uint64_t, const char*>> places = {
+      {10, "byte 10 is not the header"},
+      {layout.file_offsets[0] + 70000, "extent 0 (t0)"},
+      {layout.file_offsets[0] + 300000, "is not the zero"},
+      {layout.file_offsets[1] + 99, "extent 1 (t1)"},
+      {layout.blob_bytes - 1, "is not the zero"},
+  };
+  for (const auto& [offset, text] : places) {
+    const Status status = preverified([this, at = offset] { FlipInFile(at); }).status();
+    EXPECT_EQ(status.code(), Code::kDataLoss) << text;
+    EXPECT_THAT(status.message(), HasSubstr(text));
+    EXPECT_TRUE(NothingLeft());
+  }
+}
+
+TEST_F(CaptureTest, InMemoryNothingIsPreverified) {
+  if (!std::filesystem::is_directory("/dev/shm")) GTEST_SKIP() << "there is no /dev/shm";
+  const TempDir memory("/dev/shm");
+  const Result<CapturedShard> captured = CaptureShard(memory.path(), kShard, SourcesForTest(device_, {100}, 1).Plan(),
+                                                      "{}", "{}", device_.gpu(), {.preverified = true});
+  EXPECT_EQ(captured.status().code(), Code::kRouteUnavailable);
+  EXPECT_THAT(captured.status().message(), HasSubstr("its file system lives in memory"));
+  EXPECT_TRUE(std::filesystem::is_empty(memory.path()));
+}
+
+TEST_F(CaptureTest, InMemoryAutoWritesThroughThePageCacheAndSaysSo) {
+  if (!std::filesystem::is_directory("/dev/shm")) GTEST_SKIP() << "there is no /dev/shm";
+  const TempDir memory("/dev/shm");
+  const Result<CapturedShard> captured =
+      CaptureShard(memory.path(), kShard, SourcesForTest(device_, {100}, 1).Plan(), "{}", "{}", device_.gpu(), {});
+  ASSERT_TRUE(captured.ok()) << captured.status().message();
+  EXPECT_EQ(captured->report.route, Route::kBuffered);
+  EXPECT_EQ(captured->report.reasons.at(0).code, "direct_served_from_memory");
+}
+
+}  // namespace
+}  // namespace coldsnap

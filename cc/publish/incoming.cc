@@ -122,7 +122,6 @@ Result<size_t> Incoming::RemoveStale(const std::string& parent) {
 }
 
 Status Incoming::MoveTo(const std::string& destination) && {
-  const std::string parent = ParentOf(destination);
   if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, destination.c_str(), kRenameNoReplace) != 0) {
     const int error = errno;
     Status status = Status::FromErrno(error, StrCat("move the finished artifact to ", destination));
@@ -132,10 +131,7 @@ Status Incoming::MoveTo(const std::string& destination) && {
     if (error == EEXIST) return std::move(status).WithRemedy("name a new path");
     return status;
   }
-  // The parent's own name as well: a store has only just made it.
-  Status status = SyncFolderAt(parent);
-  if (status.ok()) status = SyncFolderAt(ParentOf(parent));
-  if (!status.ok()) {
+  if (Status status = SyncFolderAt(ParentOf(destination)); !status.ok()) {
     // A power cut could undo the move: that is no artifact to rely on. It is complete, so it goes in one step, too.
     if (::renameat2(AT_FDCWD, destination.c_str(), AT_FDCWD, path_.c_str(), kRenameNoReplace) != 0) {
       static_cast<void>(RemoveFolder(destination));

@@ -32,8 +32,9 @@ class Incoming {
 
   const std::string& path() const { return path_; }
 
-  // The finished folder becomes `destination`, in one step and only if nothing is there; both folders' lists of names
-  // are on the drive when it returns, and the lock is gone. After a failure nothing is at `destination`.
+  // The finished folder becomes `destination`, in one step and only if nothing is there. Its parent, which must be
+  // there, is synced when it returns (a parent made for it is the caller's to sync), and the lock is gone. After a
+  // failure nothing is at `destination`.
   Status MoveTo(const std::string& destination) &&;
 
   // Removes the folder, unless it was moved, and the lock. A forked child, which is not the builder, leaves both.

@@ -1,5 +1,6 @@
 """coldsnap: finished weights, captured once and restored straight into the tensors that need them.
 
+    coldsnap.capture(tensors, "/models/artifact")
     with coldsnap.open("/models/artifact") as artifact:
         receipt = coldsnap.hydrate(artifact, tensors, backend="auto")
 
@@ -7,6 +8,7 @@ Importing this imports neither torch nor numpy nor any CUDA library: those come 
 """
 
 from coldsnap.artifact import Artifact, ExtentInfo, TensorInfo, open
+from coldsnap.capture import capture
 from coldsnap.errors import (
     Cancelled,
     CudaError,
@@ -31,6 +33,7 @@ from coldsnap.hydrate import Hydrator, hydrate
 from coldsnap.keep_cached import KeepCached
 from coldsnap.keep_cached import keep as keep_cached
 from coldsnap.receipts import Receipt
+from coldsnap.store import Store, StoredArtifact
 from coldsnap.verify import verify
 from coldsnap.version import VERSION
 
@@ -59,9 +62,12 @@ __all__ = [
     "Receipt",
     "RequestInvalidError",
     "RouteUnavailableError",
+    "Store",
+    "StoredArtifact",
     "TensorInfo",
     "TimedOutError",
     "__version__",
+    "capture",
     "hydrate",
     "keep_cached",
     "open",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -199,7 +200,7 @@ def open_artifact(path: str | os.PathLike[str], *, shard: str | None = None) -> 
         Byte layout: docs/format.md.
     """
     where, which = _as_path(path), _as_shard(shard)
-    return Artifact(load_native().open_artifact(where, which))
+    return Artifact(_held(load_native().open_artifact(where, which)))
 
 
 def shard_names(path: str | os.PathLike[str]) -> list[str]:
@@ -212,6 +213,19 @@ def shard_names(path: str | os.PathLike[str]) -> list[str]:
 
 
 open = open_artifact  # the public name: coldsnap.open
+
+
+def _held(native: _native.Artifact) -> _native.Artifact:
+    """Tell `coldsnap.Store.gc` that the artifact is in use, until its blob is closed."""
+    try:
+        fcntl.flock(native.blob_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise errors.IoError(
+            f"open artifact {native.path}: it is being removed from its store", stage="open", remedy="capture it again"
+        ) from None
+    except OSError:
+        pass  # a file system without locks, where nothing is removed either
+    return native
 
 
 def _as_path(path: object) -> str:

@@ -28,7 +28,7 @@ Tick = Callable[[int, int], bool]  # (done bytes, total bytes) -> whether to sto
 _LEAF_DIGEST_BYTES = 32
 _POISON = 0xFF
 _NEEDS_A_COPY = "restore the artifact from a good copy, or capture it again"
-_PYBUF_WRITE = 0x200
+_PYBUF_READ, _PYBUF_WRITE = 0x100, 0x200
 # Not ctypes arrays: each length would make a type that lives as long as the process.
 _memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory_view.restype = ctypes.py_object
@@ -36,7 +36,7 @@ _memory_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
 
 
 class Memory(Protocol):
-    """Where a restore writes: a buffer to read into, and the way from there to the destination."""
+    """Where a restore writes, and what a capture reads: a buffer, and the way from there to the tensors and back."""
 
     def ordered(self) -> AbstractContextManager[Any]:
         """What the restore runs inside of, so that the caller's earlier work on the memory comes first."""
@@ -48,6 +48,10 @@ class Memory(Protocol):
 
     def commit(self, address: int, nbytes: int) -> None:
         """Bring the bytes of the buffer to their address."""
+        ...
+
+    def fetch(self, address: int, nbytes: int) -> memoryview:
+        """The bytes that are in [address, address + nbytes) now, on the host; valid until the next call."""
         ...
 
     def finish(self) -> None:
@@ -70,6 +74,9 @@ class HostMemory:
 
     def commit(self, address: int, nbytes: int) -> None:
         pass
+
+    def fetch(self, address: int, nbytes: int) -> memoryview:
+        return _memory_view(address, nbytes, _PYBUF_READ)
 
     def finish(self) -> None:
         pass
@@ -133,6 +140,13 @@ class CudaMemory:
         except RuntimeError as cause:
             raise errors.CudaError(f"copy {nbytes} bytes to {self._device}: {cause}", stage="device") from cause
 
+    def fetch(self, address: int, nbytes: int) -> memoryview:
+        try:
+            self._staging[:nbytes].copy_(self._bytes_at(address, nbytes))  # into pageable memory: returns when written
+        except RuntimeError as cause:
+            raise errors.CudaError(f"copy {nbytes} bytes from {self._device}: {cause}", stage="device") from cause
+        return self.buffer(address, nbytes)
+
     def finish(self) -> None:
         try:
             self._torch.cuda.current_stream(self._device).synchronize()
@@ -148,7 +162,7 @@ class CudaMemory:
         if at >= 0 and address + nbytes <= self._begins[at] + self._storages[at].nbytes():
             return self._storages[at], address - self._begins[at]
         raise errors.RouteUnavailableError(
-            f"write {what} ({nbytes} bytes) on {self._device} with provider python: no single torch storage holds it",
+            f"reach {what} ({nbytes} bytes) on {self._device} with provider python: no single torch storage holds it",
             stage="open",
             remedy="use backend auto",
         )

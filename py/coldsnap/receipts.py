@@ -21,8 +21,11 @@ from coldsnap.version import VERSION
 
 FORMAT = 1
 STAGES = ("open", "ring", "read", "digest", "copy", "drain", "publish")
+CAPTURE_STAGES = ("open", "ring", "copy", "digest", "write", "source", "sync", "reread", "publish")
 _MOSTLY = 0.5  # of the blob in the page cache: a restore through it is not bound by the drive
-_LIMITING = ("read", "digest", "copy")  # the stages that run for as long as bytes move
+# The stages that run for as long as bytes move.
+_LIMITING = ("read", "digest", "copy")
+_CAPTURE_LIMITING = ("copy", "digest", "write", "sync")
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class Receipt:
         payload_bytes: Bytes of the extents that were asked for.
         bytes_per_second: ``payload_bytes / wall_s``; None when nothing was moved.
         ceiling_ratio: Share of the measured ceiling of this machine; None without a profile.
-        limiting_stage: The longest of read, digest and copy; None when nothing was moved.
+        limiting_stage: The longest of read, digest and copy, of a capture that of copy, digest, write and sync; None
+            when nothing was moved.
         residency: Share of the blob in the page cache, ``before`` and ``after``, 0 to 1; None where not known.
         gds_path: The path that GPUDirect Storage really took; None when it was not used.
         verify: ``mode`` and ``place`` of the digests compared.
@@ -118,6 +122,8 @@ class Account:
         """The receipt of this account; of a failed operation when there is a ``failure``."""
         moved = failure is None and self.payload_bytes > 0 and self.wall_s > 0
         mode = self.settings["verify"].value if "verify" in self.settings else None
+        captured = self.operation == "capture"
+        stages, limiting = (CAPTURE_STAGES, _CAPTURE_LIMITING) if captured else (STAGES, _LIMITING)
         return Receipt(
             format=FORMAT,
             ok=failure is None,
@@ -127,12 +133,12 @@ class Account:
             routes=[dict(route) for route in self.routes],
             reasons=unique_reasons(self.reasons),
             settings={name: {"value": s.value, "source": s.source} for name, s in sorted(self.settings.items())},
-            stages_s={stage: float(self.stages_s.get(stage, 0.0)) for stage in STAGES},
+            stages_s={stage: float(self.stages_s.get(stage, 0.0)) for stage in stages},
             wall_s=self.wall_s,
             payload_bytes=self.payload_bytes,
             bytes_per_second=self.payload_bytes / self.wall_s if moved else None,
             ceiling_ratio=self._ceiling_ratio() if moved else None,
-            limiting_stage=max(_LIMITING, key=lambda stage: self.stages_s.get(stage, 0.0)) if moved else None,
+            limiting_stage=max(limiting, key=lambda stage: self.stages_s.get(stage, 0.0)) if moved else None,
             residency={when: self.residency.get(when) for when in ("before", "after")},
             gds_path=self.gds_path,
             verify={"mode": mode, "place": self.place},

@@ -22,11 +22,13 @@ DEFAULT_READ_THREADS = 16  # more wait for the same drive or link
 MIN_SLOT_BYTES = 3 * LEAF_BYTES
 
 BACKENDS = ("python", "auto", "buffered", "direct", "gds")
+CAPTURE_BACKENDS = ("python", "auto", "buffered", "direct")
 VERIFY_MODES = ("crc32", "crc32+sha256", "none")
 TRUST_MODES = ("inline", "preverified")
 PLACES = ("auto", "host", "device", "both")
 KEEP_POLICIES = ("auto", "yes", "no")
 
+_RING = ("chunk_bytes", "queue_depth", "read_threads")
 _SIZE_UNITS = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _PREFIX = "COLDSNAP_HYDRATION_"
 # No rows of the table: a receipt holds no path, so it names the library among its versions.
@@ -134,6 +136,19 @@ HYDRATION: tuple[Spec, ...] = (
     Spec("pinned_max_bytes", "COLDSNAP_PINNED_MAX_BYTES", parse_size, 512 * MIB, "most pinned memory, all local ranks"),
 )
 
+# Of `coldsnap.capture`. Chunk, depth and threads have no names there yet: they follow from the machine.
+CAPTURE: tuple[Spec, ...] = (
+    Spec("backend", "COLDSNAP_CAPTURE_BACKEND", _one_of(CAPTURE_BACKENDS), "python", "who writes, and by which route"),
+    Spec(
+        "verify_mode",
+        "COLDSNAP_HIBERNATE_VERIFY_MODE",
+        _one_of(TRUST_MODES),
+        "inline",
+        "preverified: read the durable file again before it is published",
+    ),
+    Spec("pinned_max_bytes", "COLDSNAP_PINNED_MAX_BYTES", parse_size, 512 * MIB, "most pinned memory, all local ranks"),
+)
+
 # No row of the table, since it holds for what comes after a restore: `coldsnap.keep_cached`.
 KEEP_CACHED = Spec(
     "keep_cached", "COLDSNAP_KEEP_CACHED", _one_of(KEEP_POLICIES), "auto", "whether the blob stays in the page cache"
@@ -158,6 +173,20 @@ def resolve(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
     found = {spec.name: resolve_one(spec, explicit.get(spec.name), environ) for spec in HYDRATION}
     _refuse_what_is_not_here(found)
     return found
+
+
+def resolve_capture(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Setting]:
+    """Find the settings of a capture, as `resolve` does those of a restore.
+
+    Returns:
+        One `Setting` per row of `CAPTURE`, and the ring's: ``chunk_bytes``, ``queue_depth`` and ``read_threads``, the
+        last two None until `fit_ring`.
+    Raises:
+        RequestInvalidError: A value is of the wrong kind, out of range or unknown.
+    """
+    found = {spec.name: resolve_one(spec, explicit.get(spec.name), environ) for spec in CAPTURE}
+    ring = {spec.name: Setting(spec.default, "default") for spec in HYDRATION if spec.name in _RING}
+    return found | ring
 
 
 def native_library(environ: Mapping[str, str]) -> tuple[str, str | None] | None:

@@ -123,28 +123,47 @@ def views_of(tensors: Any) -> dict[str, TensorView]:
 
 
 def native_specs(tensors: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Describe tensors in host memory for ``_native.write_artifact``.
+    """Describe tensors in host memory for ``_native.write_artifact``: `specs_of` their views.
 
     Args:
         tensors: Names to numpy arrays or torch CPU tensors; they must outlive the call that reads them.
+    Raises:
+        RequestInvalidError: A tensor is refused, is not in host memory, or has a negative stride.
+    """
+    views = views_of(tensors)
+    for view in views.values():
+        if view.device != "host":
+            raise _refused(view.name, f"it is in the memory of {view.device}", "copy it to the host first")
+    return specs_of(views)
+
+
+def specs_of(views: Mapping[str, TensorView]) -> list[tuple[Any, ...]]:
+    """Describe tensors for the writers.
+
     Returns:
         ``(name, dtype, shape, strides, address, storage_address, storage_nbytes, object, role, attrs)`` per tensor,
         sorted by name (UTF-8 bytes). ``object`` numbers the distinct Python objects in that order, so that equal
         models give equal artifacts.
     Raises:
-        RequestInvalidError: A tensor is refused, is not in host memory, or has a negative stride.
+        RequestInvalidError: A name is no UTF-8, or a tensor is walked backwards.
     """
     numbers: dict[int, int] = {}
     specs: list[tuple[Any, ...]] = []
-    for view in sorted(views_of(tensors).values(), key=lambda view: view.name.encode()):
-        if view.device != "host":
-            raise _refused(view.name, f"it is in the memory of {view.device}", "copy it to the host first")
-        if any(stride < 0 for stride in view.strides):
+    for view in sorted(views.values(), key=_name_bytes):
+        walked = [stride for length, stride in zip(view.shape, view.strides, strict=True) if length > 1]
+        if min(walked, default=0) < 0 and view.nbytes > 0:
             raise _refused(view.name, f"its strides {view.strides} are negative", "make it contiguous")
         number = numbers.setdefault(view.object_id, len(numbers))
         where = view.address, view.storage_address, view.storage_nbytes
         specs.append((view.name, view.dtype, list(view.shape), list(view.strides), *where, number, "", []))
     return specs
+
+
+def _name_bytes(view: TensorView) -> bytes:
+    try:
+        return view.name.encode()
+    except UnicodeEncodeError as cause:
+        raise _refused(view.name, f"its name is no UTF-8 ({cause.reason})", "give it another name") from cause
 
 
 def _numpy_view(name: str, array: Any, ndarray: type) -> TensorView:

@@ -1,0 +1,384 @@
+"""A store: artifacts by identity and root, and for each identity the one that is current.
+
+    STORE/<identity digest>/current               {"artifact_root":"<hex>","format":1}, replaced by a rename
+    STORE/<identity digest>/<artifact root>/      an artifact, which never changes
+    STORE/.incoming/                              what is being captured
+    STORE/.trash/                                 what is being removed
+    STORE/.lock                                   held while an artifact appears or goes, and `current` with it
+
+An artifact that is open has a shared lock (flock) on its blob, which the kernel gives back when the process ends, so
+`Store.gc` knows what is in use. What it removes it first moves to ``.trash``: nobody sees half of an artifact.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coldsnap import errors, records
+from coldsnap.artifact import Artifact, load_native, open_artifact, shard_names
+from coldsnap.new_file import make_folder, replace_file, sync_folder
+from coldsnap.values import canonical, digest_of
+from coldsnap.verify import verify
+
+FORMAT = 1
+CURRENT, INCOMING, TRASH, _LOCK = "current", ".incoming", ".trash", ".lock"
+_MAX_CURRENT_BYTES, _MAX_ARTIFACT_BYTES = 4096, 64 << 20
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_BLOB = "weights.safetensors"
+_CURRENT_SCHEMA = records.record(artifact_root=records.text(records.HEX64), format=records.whole(FORMAT, FORMAT))
+
+
+class StoredArtifact(NamedTuple):
+    """One artifact of a store.
+
+    Attributes:
+        identity_digest: SHA-256 of its identity, in hex; with ``artifact_root`` it names the folder.
+        artifact_root: SHA-256 that names its content, in hex.
+        path: Its folder.
+        current: Whether `Store.open` gives this one for its identity.
+        nbytes: Bytes of its blobs; 0 where ``problem`` says why they are not known.
+        age_s: Seconds since it was published, by the clock of now.
+        problem: Why it can't be read; empty when its description can. `coldsnap.verify` looks at its data.
+    """
+
+    identity_digest: str
+    artifact_root: str
+    path: Path
+    current: bool
+    nbytes: int
+    age_s: float
+    problem: str
+
+
+class Published(NamedTuple):
+    """What became of a capture: its root, its folder, and whether the store had it already."""
+
+    artifact_root: str
+    path: Path
+    already_present: bool
+
+
+class Store:
+    """The store in a folder, which is made when the first artifact comes.
+
+    Args:
+        path: The folder. Everybody who may write to it decides what is restored from it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+        if not isinstance(text, str) or not text or "\0" in text:
+            raise errors.RequestInvalidError(
+                f"use a store: {path!r} is no path", remedy="give its folder as str or PathLike[str]"
+            )
+        self.path = Path(text)
+
+    def folder_of(self, identity: Any) -> Path:
+        """Where the artifacts of an identity lie, whether there are any or not.
+
+        Raises:
+            RequestInvalidError: The identity is nothing that JSON can hold.
+        """
+        return self.path / digest_of(canonical(identity, "identity"))
+
+    def current(self, identity: Any) -> Path | None:
+        """The folder of the identity's current artifact; None where there is none.
+
+        Raises:
+            RequestInvalidError: The identity is nothing that JSON can hold.
+            FormatInvalidError: The file ``current`` is damaged.
+            IoError: It can't be read.
+        """
+        folder = self.folder_of(identity)
+        root = _current_root(folder)
+        return None if root is None or not (folder / root).is_dir() else folder / root
+
+    def open(self, identity: Any, *, shard: str | None = None) -> Artifact:
+        """Open the identity's current artifact; it is not collected as long as it is open.
+
+        Raises:
+            RequestInvalidError: There is none, or the shard is none of its.
+            FormatInvalidError, DataLossError, IoError: As of `coldsnap.open`.
+        """
+        folder = self.current(identity)
+        if folder is None:
+            raise errors.RequestInvalidError(
+                f"open the current artifact of {self.folder_of(identity)}: there is none",
+                stage="open",
+                remedy="capture it, with the same identity",
+            )
+        return open_artifact(folder, shard=shard)
+
+    def ls(self) -> list[StoredArtifact]:
+        """What the store has, by identity digest and root; what is being captured or removed is not among it.
+
+        Raises:
+            IoError: A folder can't be read.
+        """
+        found = []
+        for folder in _digest_folders(self.path):
+            current = None
+            with contextlib.suppress(errors.FormatInvalidError):  # then none of them is the current one
+                current = _current_root(folder)
+            found += [_described(path, current) for path in _digest_folders(folder)]
+        return found
+
+    def gc(
+        self, *, max_bytes: int | None = None, max_age_s: float | None = None, keep_current: bool = True
+    ) -> list[StoredArtifact]:
+        """Remove artifacts that are too old, and then the oldest until the rest is small enough.
+
+        What is open in any process of this machine stays. On a file system without locks nothing is removed.
+
+        Args:
+            max_bytes: Most bytes of all blobs together; None: any number.
+            max_age_s: Most seconds since an artifact was published; None: any number.
+            keep_current: Whether current artifacts stay whatever their age and size.
+        Returns:
+            What was removed.
+        Raises:
+            RequestInvalidError: A limit is negative.
+            IoError: A folder can't be moved or removed.
+        """
+        for name, limit in (("max_bytes", max_bytes), ("max_age_s", max_age_s)):
+            if limit is not None and limit < 0:
+                raise errors.RequestInvalidError(f"collect in store {self.path}: {name} is {limit}")
+        if not self.path.is_dir():
+            return []
+        with self._locked():
+            every = self.ls()
+            total, removed = sum(entry.nbytes for entry in every), []
+            for entry in sorted(every, key=lambda entry: (entry.current, -entry.age_s)):
+                too_old = max_age_s is not None and entry.age_s > max_age_s
+                too_large = max_bytes is not None and total > max_bytes
+                if (too_old or too_large) and not (entry.current and keep_current) and self._trashed(entry):
+                    removed.append(entry)
+                    total -= entry.nbytes
+        self._empty_trash()
+        return removed
+
+    def create_incoming(self, name: str) -> Any:
+        """Make the folder in which a capture is built, after removing what killed captures left.
+
+        Args:
+            name: Of the capture; one that is under way has it for itself.
+        Returns:
+            ``_native.Incoming``: ``path``, and ``close``, which removes what was not published.
+        Raises:
+            PolicyRefusedError: A capture of that name is under way.
+            IoError, NoSpaceError: A folder can't be made or removed.
+        """
+        folder = self.path / INCOMING
+        if not folder.is_dir():
+            _make_all(folder)
+        load_native().remove_stale_incoming(str(folder))
+        return load_native().create_incoming(str(folder), name)
+
+    def publish(self, incoming: Any, shards: Sequence[str], identity: str, capture: str, replace: bool) -> Published:
+        """Move what was captured to its place and make it the current one.
+
+        Args:
+            incoming: From ``_native.create_incoming``, with the shards in it.
+            shards: Their records.
+            identity: A canonical JSON object.
+            capture: The same, for artifact.json.
+            replace: Whether another artifact may be the identity's current one until now.
+        Raises:
+            ExistsError: Another artifact is the current one, and ``replace`` is False.
+            DataLossError, FormatInvalidError: The store has this artifact already, and it is damaged.
+            IoError, NoSpaceError: A system call failed. Nothing appeared.
+        """
+        root = artifact_root(identity, shards)
+        folder = self.path / digest_of(identity)
+        while True:
+            with contextlib.ExitStack() as stack:
+                present = (folder / root).exists()
+                if present:
+                    stack.enter_context(_verified(folder / root))
+                stack.enter_context(self._locked())
+                if (folder / root).exists() != present:
+                    continue  # it appeared, or was removed, in between
+                self._refuse_another(folder, root, replace)
+                if not present:
+                    self._move(incoming, shards, identity, capture, folder / root)
+                _point(folder, root)
+                return Published(root, folder / root, present)
+
+    def _refuse_another(self, folder: Path, root: str, replace: bool) -> None:
+        now = _current_root(folder)
+        if now in (None, root) or replace or not (folder / now).exists():
+            return
+        raise errors.ExistsError(
+            f"publish artifact {root} in {folder}: the current one of this identity is {now}, with other content",
+            stage="publish",
+            remedy="name what differs in the identity, or pass replace=True",
+        )
+
+    def _move(self, incoming: Any, shards: Sequence[str], identity: str, capture: str, destination: Path) -> None:
+        if not destination.parent.exists():
+            make_folder(destination.parent, f"of the identity, {destination.parent.name}")
+            sync_folder(self.path, "the store's folder")
+        load_native().publish_artifact(incoming, list(shards), identity, capture, str(destination))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes from publishing and collecting for a moment."""
+        with _saying(
+            f"lock store {self.path}", "keep the store on a file system with locks, and let this user write to it"
+        ):
+            fd = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)  # closing gives it back
+            except BaseException:
+                os.close(fd)
+                raise
+        try:
+            yield
+        finally:
+            os.close(fd)
+
+    def _trashed(self, entry: StoredArtifact) -> bool:
+        """Move an artifact that nobody has open out of sight; the caller has the store's lock."""
+        with _exclusive(entry.path) as alone:
+            if not alone:
+                return False
+            trash = self.path / TRASH
+            with contextlib.suppress(errors.ExistsError):
+                make_folder(trash, TRASH)
+            with _saying(f"move artifact {entry.artifact_root} to {TRASH}"):
+                if entry.current:
+                    os.unlink(entry.path.parent / CURRENT)
+                os.rename(entry.path, trash / f"{entry.artifact_root}.{os.urandom(8).hex()}")
+            sync_folder(entry.path.parent, f"the folder of {entry.artifact_root}")
+        with contextlib.suppress(OSError):
+            entry.path.parent.rmdir()  # if it was the last one
+        return True
+
+    def _empty_trash(self) -> None:
+        import shutil  # with the archive modules, which `import coldsnap` should not wait for
+
+        trash = self.path / TRASH
+        if not trash.is_dir():
+            return
+        for path in list(trash.iterdir()):
+            with _saying(f"remove {path.name} in {TRASH}"), contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(path)  # another collector may be at it
+
+
+def artifact_root(identity: str, shards: Sequence[str]) -> str:
+    """The root of an artifact that is not there yet (docs/format.md, "Roots").
+
+    Args:
+        identity: Canonical JSON.
+        shards: Records of its shards, in any order.
+    """
+    rows = sorted((record["name"], record["shard_root"]) for record in map(json.loads, shards))
+    value = {"format": FORMAT, "identity": digest_of(identity), "shards": rows}
+    return digest_of(json.dumps(value, sort_keys=True, separators=(",", ":")))
+
+
+def _point(folder: Path, root: str) -> None:
+    if _current_root(folder) != root:
+        text = json.dumps({"artifact_root": root, "format": FORMAT}, separators=(",", ":"))
+        replace_file(folder, CURRENT, text.encode())
+
+
+def _current_root(folder: Path) -> str | None:
+    path = folder / CURRENT
+    data = _read(path, _MAX_CURRENT_BYTES)
+    if data is None:
+        return None
+    try:
+        root: str = records.load(data, _CURRENT_SCHEMA)["artifact_root"]
+    except ValueError as cause:
+        raise errors.FormatInvalidError(
+            f"read {path}: {cause}", stage="open", remedy="remove the file, and capture again or write it anew"
+        ) from cause
+    return root
+
+
+def _read(path: Path, max_bytes: int) -> bytes | None:
+    try:
+        with _saying(f"read {path}"), open(os.open(path, _READ), "rb") as file:
+            data = file.read(max_bytes + 1)
+    except errors.Error as cause:
+        if cause.native in (("errno", errno.ENOENT), ("errno", errno.ENOTDIR)):
+            return None
+        raise
+    if len(data) > max_bytes:
+        raise errors.FormatInvalidError(f"read {path}: it has more than {max_bytes} bytes", stage="open")
+    return data
+
+
+def _digest_folders(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    with _saying(f"list {folder}"):
+        return sorted(path for path in folder.iterdir() if records.HEX64.fullmatch(path.name) and path.is_dir())
+
+
+def _described(path: Path, current: str | None) -> StoredArtifact:
+    nbytes, problem, published = 0, "", 0.0
+    try:
+        published = path.stat().st_mtime
+        nbytes = sum(shard["blob_bytes"] for shard in _shards(path))
+    except (OSError, ValueError, KeyError, TypeError, errors.Error) as cause:
+        problem = f"its artifact.json can't be read: {cause}"
+    age_s = max(0.0, time.time() - published)
+    return StoredArtifact(path.parent.name, path.name, path, path.name == current, nbytes, age_s, problem)
+
+
+def _shards(path: Path) -> list[dict[str, Any]]:
+    data = _read(path / "artifact.json", _MAX_ARTIFACT_BYTES)
+    if data is None:
+        raise ValueError("there is none")
+    shards: list[dict[str, Any]] = json.loads(data)["shards"]
+    return shards
+
+
+@contextlib.contextmanager
+def _verified(path: Path) -> Iterator[None]:
+    """An artifact that is there already, compared byte for byte with its digests and kept for the block."""
+    with open_artifact(path, shard=shard_names(path)[0]):
+        verify(path)
+        yield
+
+
+@contextlib.contextmanager
+def _exclusive(path: Path) -> Iterator[bool]:
+    """Whether nobody has the artifact open, and nobody can open it within the block."""
+    with contextlib.ExitStack() as stack:
+        alone = True
+        for blob in path.glob(f"shard-*/{_BLOB}"):
+            try:
+                fd = os.open(blob, _READ)
+                stack.callback(os.close, fd)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                alone = False  # it is open, or nobody can know
+        yield alone
+
+
+@contextlib.contextmanager
+def _saying(doing: str, remedy: str = "") -> Iterator[None]:
+    try:
+        yield
+    except OSError as cause:
+        raise errors.from_errno(cause, doing, stage="publish", remedy=remedy) from cause
+
+
+def _make_all(path: Path) -> None:
+    if not path.parent.exists():
+        _make_all(path.parent)
+    if not path.exists():
+        with contextlib.suppress(errors.ExistsError):
+            make_folder(path, str(path))
+            sync_folder(path.parent, f"folder {path.parent}")

@@ -1,0 +1,312 @@
+"""Captures into a store: where they lie, which one is current, what is collected, and what is not."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import coldsnap
+from coldsnap import Store
+from coldsnap import store as module
+from tests.api.helpers import file_of, flip_bit
+from tests.capture import helpers
+
+IDENTITY = {"model": "example", "rank": 0}
+
+
+def capture(store: Store, value: float = 1.0, *, identity: dict | None = None, replace: bool = False, **more: str):
+    tensors = {"w": np.full(70_000, value, np.float32)}
+    return coldsnap.capture(tensors, store=store, identity=identity or IDENTITY, replace=replace, **more)
+
+
+def restored(artifact: coldsnap.Artifact) -> float:
+    found = helpers.destinations(artifact)
+    coldsnap.hydrate(artifact, found)
+    return float(found["w"][0])
+
+
+@pytest.mark.parametrize("backend", helpers.BACKENDS)
+def test_where_an_artifact_lies(backend: str, tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path / "deep" / "store")
+    receipt = capture(store, backend=backend)
+    folder = store.folder_of(IDENTITY)
+    assert folder.parent == store.path
+    assert store.current(IDENTITY) == folder / receipt.artifact_root
+    current = f'{{"artifact_root":"{receipt.artifact_root}","format":1}}'
+    assert (folder / "current").read_text() == current
+    with store.open(IDENTITY) as artifact:
+        assert artifact.artifact_root == receipt.artifact_root
+        assert artifact.identity == IDENTITY
+        assert restored(artifact) == 1.0
+    assert helpers.names_in(store.path / ".incoming") == []
+
+
+def test_another_order_of_keys_is_the_same_identity(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    capture(store)
+    assert store.current(dict(reversed(IDENTITY.items()))) is not None
+    assert store.current({"model": "example", "rank": 1}) is None
+    with pytest.raises(coldsnap.RequestInvalidError, match="there is none"):
+        store.open({"model": "another"})
+
+
+@pytest.mark.parametrize("backend", helpers.BACKENDS)
+def test_the_same_content_again_is_verified_and_reported(backend: str, tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    first = capture(store)
+    before = helpers.files_of(tmp_path)
+    again = capture(store, backend=backend)
+    assert again.artifact_root == first.artifact_root
+    assert "already_present" in helpers.codes(again)
+    assert "already_present" not in helpers.codes(first)
+    assert helpers.files_of(tmp_path) == before
+
+
+def test_a_damaged_artifact_is_not_taken_for_the_new_one(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    capture(store)
+    artifact = store.current(IDENTITY)
+    assert artifact is not None
+    flip_bit(file_of(artifact, "weights.safetensors"), 65536 + 1234)
+    with pytest.raises(coldsnap.DataLossError, match="extent 0"):
+        capture(store)
+    assert helpers.names_in(store.path / ".incoming") == []
+
+
+def test_other_content_under_one_identity_needs_replace(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    first = capture(store)
+    with pytest.raises(coldsnap.ExistsError, match=first.artifact_root) as caught:
+        capture(store, 2.0)
+    assert "replace=True" in caught.value.remedy
+    assert [entry.artifact_root for entry in store.ls()] == [first.artifact_root]
+
+    second = capture(store, 2.0, replace=True)
+    assert {entry.artifact_root: entry.current for entry in store.ls()} == {
+        first.artifact_root: False,
+        second.artifact_root: True,
+    }
+    with store.open(IDENTITY) as artifact:
+        assert restored(artifact) == 2.0
+    back = capture(store, replace=True)  # the first is still there, whole
+    assert "already_present" in helpers.codes(back)
+    assert store.current(IDENTITY) == store.folder_of(IDENTITY) / first.artifact_root
+
+
+def test_identities_do_not_see_each_other(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    roots = {capture(store, identity={"rank": rank}).artifact_root for rank in (0, 1)}
+    assert len(roots) == 2  # the identity is part of the root, so equal weights don't make equal artifacts
+    assert len(store.ls()) == 2
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"artifact_root":"../..","format":1}', '{"artifact_root":"', "x" * 5000])
+def test_a_damaged_current_is_no_artifact(text: str, tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    capture(store)
+    current = store.folder_of(IDENTITY) / "current"
+    current.chmod(0o644)
+    current.write_text(text)
+    with pytest.raises(coldsnap.FormatInvalidError, match="current"):
+        store.open(IDENTITY)
+    [entry] = store.ls()
+    assert not entry.current
+    before = helpers.files_of(tmp_path)
+    with pytest.raises(coldsnap.FormatInvalidError, match="current"):
+        capture(store, 2.0)
+    assert helpers.files_of(tmp_path) == before
+
+
+def test_ls_says_what_is_wrong(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    assert store.ls() == []
+    receipt = capture(store)
+    [entry] = store.ls()
+    assert (entry.artifact_root, entry.current, entry.problem) == (receipt.artifact_root, True, "")
+    assert entry.nbytes == (entry.path / "shard-00-00-00" / "weights.safetensors").stat().st_size
+    assert entry.age_s >= 0
+    assert entry.path.parent.name == entry.identity_digest
+    (entry.path / "artifact.json").unlink()
+    [entry] = store.ls()
+    assert entry.problem.startswith("its artifact.json can't be read")
+
+
+def test_gc_by_size_takes_the_oldest_that_are_not_current(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    roots = [capture(store, float(value), replace=True).artifact_root for value in range(4)]
+    for age, root in enumerate(reversed(roots)):
+        folder = store.folder_of(IDENTITY) / root
+        os.utime(folder, (1e9 - 100 * age, 1e9 - 100 * age))
+    each = store.ls()[0].nbytes
+    assert store.gc(max_bytes=4 * each) == []
+    assert [entry.artifact_root for entry in store.gc(max_bytes=2 * each)] == roots[:2]
+    assert [entry.artifact_root for entry in store.gc(max_bytes=0)] == [roots[2]]
+    [last] = store.ls()
+    assert (last.artifact_root, last.current) == (roots[3], True)
+    assert helpers.names_in(store.path / ".trash") == []
+
+    assert [entry.artifact_root for entry in store.gc(max_bytes=0, keep_current=False)] == [roots[3]]
+    assert store.current(IDENTITY) is None
+    assert sorted(os.listdir(store.path)) == [".incoming", ".lock", ".trash"]
+
+
+def test_gc_by_age(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    old, new = (capture(store, value, replace=True).artifact_root for value in (1.0, 2.0))
+    os.utime(store.folder_of(IDENTITY) / old, (1e9, 1e9))
+    assert store.gc() == []
+    assert [entry.artifact_root for entry in store.gc(max_age_s=3600)] == [old]
+    assert [entry.artifact_root for entry in store.ls()] == [new]
+    with pytest.raises(coldsnap.RequestInvalidError, match="max_age_s is -1"):
+        store.gc(max_age_s=-1)
+
+
+def test_gc_leaves_what_is_open(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    root = capture(store).artifact_root
+    with store.open(IDENTITY) as artifact:
+        assert store.gc(max_bytes=0, keep_current=False) == []
+        assert restored(artifact) == 1.0
+    assert [entry.artifact_root for entry in store.gc(max_bytes=0, keep_current=False)] == [root]
+
+
+def test_gc_leaves_what_another_process_has_open(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    capture(store)
+    program = textwrap.dedent(
+        """
+        import sys, coldsnap
+        artifact = coldsnap.open(sys.argv[1])
+        print("open", flush=True)
+        sys.stdin.read()
+        """
+    )
+    command = [sys.executable, "-c", program, str(store.current(IDENTITY))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"open\n"
+        assert store.gc(max_bytes=0, keep_current=False) == []
+        child.kill()  # and nobody cleans up after it
+        child.wait()
+    assert len(store.gc(max_bytes=0, keep_current=False)) == 1
+
+
+def test_what_is_being_removed_can_not_be_opened(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    capture(store)
+    path = store.current(IDENTITY)
+    assert path is not None
+    with module._exclusive(path) as alone:
+        assert alone
+        with pytest.raises(coldsnap.IoError, match="being removed from its store"):
+            coldsnap.open(path)
+    coldsnap.open(path).close()
+
+
+def test_publishing_and_collecting_keep_each_other_waiting(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    locked = []
+
+    def looked(step: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def look(*arguments: Any) -> Any:
+            with (tmp_path / ".lock").open() as file, contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return real(*arguments)
+            locked.append(step)
+            return real(*arguments)
+
+        return look
+
+    monkeypatch.setattr(Store, "_move", looked("move", Store._move))
+    monkeypatch.setattr(module, "_point", looked("point", module._point))
+    monkeypatch.setattr(Store, "_trashed", looked("trash", Store._trashed))
+    capture(store)
+    assert len(store.gc(max_bytes=0, keep_current=False)) == 1
+    assert locked == ["move", "point", "trash"]
+
+
+def test_a_removal_that_was_cut_short_is_finished_by_the_next(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    capture(store)
+    calls = []
+
+    def dies(path: pathlib.Path) -> None:
+        calls.append(path)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", dies)
+        with pytest.raises(coldsnap.IoError, match="Input/output error"):
+            store.gc(max_bytes=0, keep_current=False)
+    assert len(calls) == 1
+    assert store.ls() == []  # gone for everybody, though its bytes are still there
+    assert helpers.names_in(store.path / ".trash") != []
+    assert store.gc() == []
+    assert helpers.names_in(store.path / ".trash") == []
+
+
+def test_what_a_killed_capture_left_goes_with_the_next(tmp_path: pathlib.Path) -> None:
+    program = textwrap.dedent(
+        """
+        import os, signal, sys
+        import numpy as np
+        import coldsnap
+
+        class Killer:
+            looks = 0
+            def is_set(self):
+                self.looks += 1
+                if self.looks == 3:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return False
+
+        coldsnap.capture({"w": np.zeros(1 << 20)}, store=sys.argv[1], identity={"model": "killed"}, cancel=Killer())
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    assert done.returncode == -9
+    store = Store(tmp_path)
+    assert store.ls() == []
+    assert any(name.endswith("weights.safetensors") for name in helpers.names_in(store.path / ".incoming"))
+    capture(store)
+    assert helpers.names_in(store.path / ".incoming") == []
+
+
+def test_captures_of_the_same_at_the_same_time(tmp_path: pathlib.Path) -> None:
+    program = textwrap.dedent(
+        """
+        import sys
+        import numpy as np
+        import coldsnap
+        sys.stdin.readline()
+        receipt = coldsnap.capture({"w": np.ones(300_000)}, store=sys.argv[1], identity={"model": "raced"})
+        print(receipt.to_json())
+        """
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    children = [subprocess.Popen(command, **pipes) for _ in range(4)]
+    outputs = [child.communicate("go\n")[0] for child in children]
+    receipts = [json.loads(output) for output in outputs]
+    assert all(receipt["ok"] for receipt in receipts)
+    assert len({receipt["artifact_root"] for receipt in receipts}) == 1
+    present = [[reason["code"] for reason in receipt["reasons"]].count("already_present") for receipt in receipts]
+    assert sorted(present) == [0, 1, 1, 1]
+    assert len(Store(tmp_path).ls()) == 1
+    assert coldsnap.verify(Store(tmp_path).ls()[0].path).ok

@@ -74,8 +74,8 @@ void BindLayout(nb::module_& m) {
            "(bytes of manifest.json, the shard's entry in artifact.json), from the digests of each extent.");
   m.def(
       "plan_layout",
-      [](std::vector<TensorRow> tensors) { return ValueOrThrow(PlanLayout(SpecsOf(std::move(tensors)))); },
-      "tensors"_a, "Rows of `tensors` as of `write_artifact`; nothing is read from their memory.");
+      [](std::vector<TensorRow> tensors) { return ValueOrThrow(PlanLayout(SpecsOf(std::move(tensors)))); }, "tensors"_a,
+      "Rows of `tensors` as of `write_artifact`; nothing is read from their memory.");
   m.def(
       "canonical_object", [](const std::string& text) { return ValueOrThrow(CanonicalObject(text)); }, "text"_a,
       "The canonical text of a JSON object that becomes a field of a document.");

@@ -11,27 +11,7 @@ import numpy as np
 import pytest
 
 import coldsnap
-from tests.format import helpers
-
-TEXT = pathlib.Path("docs/format.md").read_text(encoding="utf-8")
-SIZES = (0, 1, 65535, 65536, 65537, 131072)
-
-
-def section(title: str) -> str:
-    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/format.md has no section {title!r}"
-    return found.group(1)
-
-
-def blocks(title: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", section(title), re.MULTILINE | re.DOTALL)
-
-
-def table(title: str, first_heading: str) -> list[list[str]]:
-    """The rows of the table of a section whose first heading it is, without code marks."""
-    rows = re.search(rf"^\| {first_heading} \|.*\n\| --- .*\n((?:\|.*\n)+)", section(title), re.MULTILINE)
-    assert rows, f"section {title!r} has no table with the heading {first_heading!r}"
-    return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in rows.group(1).splitlines()]
+from tests.format import helpers, page
 
 
 def pattern(nbytes: int) -> np.ndarray:
@@ -40,18 +20,14 @@ def pattern(nbytes: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def reader() -> dict[str, Any]:
-    """The names that the page's reference reader defines."""
-    (code,) = blocks("A reference reader", "python")
-    names: dict[str, Any] = {}
-    exec(compile(code, "docs/format.md", "exec"), names)
-    return names
+    return page.reference_reader()
 
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> helpers.Written:
     """The artifact of "A worked example"."""
-    identity, scalars = blocks("A worked example", "json")
-    data = {f"t{nbytes}": pattern(nbytes) for nbytes in SIZES}
+    identity, scalars = page.blocks("A worked example", "json")
+    data = {f"t{nbytes}": pattern(nbytes) for nbytes in page.SIZES}
     specs = [
         helpers.spec_of_bytes(name, array, "U8", [array.nbytes], number)
         for number, (name, array) in enumerate(data.items())
@@ -60,7 +36,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> helpers.Written:
 
 
 def test_reference_reader_is_short() -> None:
-    (code,) = blocks("A reference reader", "python")
+    (code,) = page.blocks("A reference reader", "python")
     body = code[code.index("def tensors") :]
     assert len(body.splitlines()) <= 25
     assert re.findall(r"^import (\w+)$", code, re.MULTILINE) == ["hashlib", "json"]
@@ -69,7 +45,7 @@ def test_reference_reader_is_short() -> None:
 def test_reference_reader_reads_what_was_written(reader: dict[str, Any], example: helpers.Written) -> None:
     found = {name: (dtype, shape, strides, offset, data) for name, dtype, shape, strides, _, offset, data in
              reader["tensors"](example.folder)}  # fmt: skip
-    assert found == {f"t{nbytes}": ("U8", [nbytes], [1], 0, pattern(nbytes).tobytes()) for nbytes in SIZES}
+    assert found == {f"t{nbytes}": ("U8", [nbytes], [1], 0, pattern(nbytes).tobytes()) for nbytes in page.SIZES}
 
 
 @pytest.mark.parametrize("file", ["artifact.json", "manifest.json", "leaves.bin", "weights.safetensors"])
@@ -87,8 +63,8 @@ def test_reference_reader_finds_damage(
 
 
 def test_digest_examples() -> None:
-    rows = table("Digests", "bytes")
-    assert [int(row[0]) for row in rows] == list(SIZES)
+    rows = page.table("Digests", "bytes")
+    assert [int(row[0]) for row in rows] == list(page.SIZES)
     for nbytes, leaves, crc32, sha256t in rows:
         data = pattern(int(nbytes)).tobytes()
         found = helpers.leaves_of(data)
@@ -98,36 +74,36 @@ def test_digest_examples() -> None:
 
 
 def test_digest_examples_are_what_is_written(example: helpers.Written) -> None:
-    stated = {int(row[0]): row[2:] for row in table("Digests", "bytes")}
+    stated = {int(row[0]): row[2:] for row in page.table("Digests", "bytes")}
     columns = example.manifest["extents"]
     for nbytes, *digests in zip(columns["nbytes"], columns["crc32"], columns["sha256t"], strict=True):
         assert digests == stated[nbytes]
 
 
 def test_example_header(example: helpers.Written) -> None:
-    (stated,) = blocks("A worked example", "header")
+    (stated,) = page.blocks("A worked example", "header")
     data_start = example.manifest["data_start"]
     assert example.blob[:8] == bytes.fromhex("f8 ff 00 00 00 00 00 00")
     assert example.blob[8:data_start].rstrip(b" ").decode() == stated.replace("\n", "")
 
 
 def test_example_manifest(example: helpers.Written) -> None:
-    (stated,) = blocks("A worked example", "manifest")
+    (stated,) = page.blocks("A worked example", "manifest")
     assert example.manifest_text.decode() == stated.replace("\n", "")
 
 
 def test_example_places(example: helpers.Written) -> None:
     columns, tensors = example.manifest["extents"], example.manifest["tensors"]
-    for index, name, nbytes, file_offset in table("A worked example", "extent"):
+    for index, name, nbytes, file_offset in page.table("A worked example", "extent"):
         assert columns["nbytes"][int(index)] == int(nbytes)
         assert columns["file_offset"][int(index)] == int(file_offset)
         assert tensors["extent"][tensors["names"].index(name)] == int(index)
-    assert f"The blob has {len(example.blob)} bytes" in section("A worked example")
-    assert f"7 leaves in {len(example.leaves)}," in section("A worked example")
+    assert f"The blob has {len(example.blob)} bytes" in page.section("A worked example")
+    assert f"7 leaves in {len(example.leaves)}," in page.section("A worked example")
 
 
 def test_example_digests(reader: dict[str, Any], example: helpers.Written) -> None:
-    stated = {row[0].strip("`"): row[1] for row in table("A worked example", "digest")}
+    stated = {row[0].strip("`"): row[1] for row in page.table("A worked example", "digest")}
     manifest = example.manifest
     assert stated == {
         "header_sha256": manifest["header_sha256"],
@@ -143,7 +119,7 @@ def test_example_digests(reader: dict[str, Any], example: helpers.Written) -> No
 
 def test_documented_dtypes_are_what_is_written(tmp_path: pathlib.Path) -> None:
     dtypes = []
-    for names, element_bytes, in_header in table("Tensors and extents", "dtype"):
+    for names, element_bytes, in_header in page.table("Tensors and extents", "dtype"):
         for dtype in names.split(", "):
             nbytes = int(element_bytes.split(" ")[0])
             dtypes.append((dtype, nbytes, in_header.startswith("yes"), "doubled" in in_header))

@@ -85,6 +85,15 @@ class Written:
         return [self.blob, self.leaves, self.manifest_text, (self.folder / "artifact.json").read_bytes()]
 
 
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def canonical(value: Any) -> bytes:
+    """The text of the format for a value that has one (docs/format.md, "Canonical JSON")."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def leaves_of(data: bytes) -> bytes:
     """The leaf digests of an extent, one after the other."""
     pieces = (data[at : at + LEAF_BYTES] for at in range(0, len(data), LEAF_BYTES))

@@ -7,7 +7,8 @@ import shutil
 import socket
 import stat
 
-from tests.hostile.forge import FILES, SHARD, Forgery, attack
+from tests.format.helpers import SHARD
+from tests.hostile.forge import FILES, Forgery, attack
 
 
 @attack

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.hostile.forge import MAX_INTEGER, SHARD, Forgery, attack, canonical, sha256
+from tests.format.helpers import SHARD, canonical, sha256
+from tests.hostile.forge import MAX_INTEGER, Forgery, attack
 
 # artifact.json.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.hostile.forge import LEAF_BYTES, Forgery, attack, leaves_of, sha256
+from tests.format.helpers import LEAF_BYTES, leaves_of, sha256
+from tests.hostile.forge import Forgery, attack
 
 
 @attack

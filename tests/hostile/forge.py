@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pathlib
@@ -13,21 +12,12 @@ from typing import Any
 import numpy as np
 
 from coldsnap import _native
+from tests.format.helpers import SHARD, canonical, sha256
 
-SHARD = "shard-00-00-00"
 FILES = ("weights.safetensors", "leaves.bin", "manifest.json")
-LEAF_BYTES = 65536
 MAX_INTEGER = (1 << 53) - 1
 
 Edit = Callable[[bytes], bytes]
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def write_good(folder: pathlib.Path) -> None:
@@ -130,12 +120,6 @@ class Forgery:
         if "shard_root" not in keep:
             manifest["shard_root"] = sha256(canonical(found["shard_root"]))
         return canonical(manifest)
-
-
-def leaves_of(data: bytes) -> bytes:
-    """The leaf digests of an extent, one after the other."""
-    pieces = (data[at : at + LEAF_BYTES] for at in range(0, len(data), LEAF_BYTES))
-    return b"".join(hashlib.sha256(piece).digest() for piece in pieces)
 
 
 def replace(old: bytes, new: bytes) -> Edit:

@@ -44,3 +44,4 @@ def test_wants_a_newline_at_the_end() -> None:
     assert checks.findings(pathlib.PurePath("a.md"), "one\ntwo") == [
         (2, "no newline at the end of the file; remedy: add one")
     ]
+    assert not checks.findings(pathlib.PurePath("tests/golden/format-1/artifact.json"), "{}")

@@ -14,6 +14,7 @@
 #include "cc/capture/pass.h"
 #include "cc/capture/plan.h"
 #include "cc/capture/reread.h"
+#include "cc/device/allocations.h"
 #include "cc/digest/sha256.h"
 #include "cc/file/blob_writer.h"
 #include "cc/hydrate/crew.h"
@@ -79,6 +80,7 @@ class ShardCapture {
   Result<CapturedShard> Run(const std::string& parent, const std::string& shard, std::string_view identity_json,
                             std::string_view scalars_json) {
     Describe();
+    RETURN_IF_ERROR(CheckSources().WithStage("device"));
     ASSIGN_OR_RETURN(ShardFolder folder, ShardFolder::Create(parent, shard));
     ASSIGN_OR_RETURN(BlobWriter blob, OpenBlob(folder.fd()));
     report_.stages_s.open = lap_.Lap();
@@ -90,13 +92,14 @@ class ShardCapture {
     lap_.Lap();
     if (options_.check_source) RETURN_IF_ERROR(CheckSource());
     report_.stages_s.source = lap_.Lap();
-    RETURN_IF_ERROR(std::move(blob).Finish().WithStage("file"));
+    RETURN_IF_ERROR(blob.Sync().WithStage("file"));
+    NoteResidency(blob.fd());
+    RETURN_IF_ERROR(std::move(blob).Close().WithStage("file"));
     report_.stages_s.sync = lap_.Lap();
     if (options_.preverified) RETURN_IF_ERROR(ReadAgain(folder.fd()));
     report_.stages_s.reread = lap_.Lap();
 
     CapturedShard captured;
-    NoteResidency(folder.fd());
     ASSIGN_OR_RETURN(captured.record, WriteDescription(folder.fd(), shard, identity_json, scalars_json));
     std::move(folder).Keep();
     report_.stages_s.publish = lap_.Lap();
@@ -119,6 +122,16 @@ class ShardCapture {
     report_.extents = layout_.sources.size();
     report_.uncovered_bytes = layout_.uncovered_bytes;
     report_.chunk_bytes = options_.chunk_bytes;
+  }
+
+  Status CheckSources() {
+    Allocations allocations(gpu_);
+    for (uint32_t i = 0; i < layout_.sources.size(); ++i) {
+      if (Status status = allocations.Check(layout_.sources[i]); !status.ok()) {
+        return std::move(status).Prefixed(digester_.ExtentText(i) + ": ");
+      }
+    }
+    return Status::Ok();
   }
 
   Result<BlobWriter> OpenBlob(int folder_fd) {
@@ -212,12 +225,14 @@ class ShardCapture {
   Status ReadAgain(int folder_fd) {
     ASSIGN_OR_RETURN(const Reread file, Reread::Open(folder_fd, kBlobName, layout_.blob_bytes));
     if (file.reason()) report_.reasons.push_back(*file.reason());
-    return RunPass([&](int /*member*/, const BlobWindow& window, EmptySlot& slot) -> Status {
+    const Status same = RunPass([&](int /*member*/, const BlobWindow& window, EmptySlot& slot) -> Status {
       const auto bytes = slot.bytes().first(window.nbytes);
       RETURN_IF_ERROR(file.Read(bytes, window.file_offset).WithStage("file"));
       RETURN_IF_ERROR(CompareSegments(window, bytes, "the file", Reread::kRemedy));
       return CheckUnhashed(layout_, plan_, window, bytes);
     });
+    NoteResidency(file.fd());
+    return same;
   }
 
   Status CompareSegments(const BlobWindow& window, std::span<const std::byte> bytes, std::string_view what,
@@ -271,10 +286,8 @@ class ShardCapture {
   }
 
   // The capture has succeeded; that its trace in the page cache can't be read is no reason to fail it.
-  void NoteResidency(int folder_fd) {
-    const Result<UniqueFd> fd = OpenFileAt(folder_fd, kBlobName);
-    if (!fd.ok()) return;
-    const Result<uint64_t> resident = ResidentBytes(fd->get(), layout_.blob_bytes, kBlobName);
+  void NoteResidency(int fd) {
+    const Result<uint64_t> resident = ResidentBytes(fd, layout_.blob_bytes, kBlobName);
     if (!resident.ok()) return;
     report_.residency_after = static_cast<double>(*resident) / static_cast<double>(layout_.blob_bytes);
   }

@@ -27,6 +27,8 @@ class Reread {
   // Why it is not read with direct I/O, if it is not.
   const std::optional<Reason>& reason() const { return reason_; }
 
+  int fd() const { return file_.get(); }
+
   static constexpr std::string_view kRemedy =
       "capture again; if it happens twice, suspect the drive, its controller or the memory";
 

@@ -94,9 +94,9 @@ Status BlobWriter::WriteBack(uint64_t offset, uint64_t nbytes, bool wait) const 
   return Status::FromErrno(error, StrCat("write back ", nbytes, " bytes at offset ", offset, " of ", file_.name()));
 }
 
-Status BlobWriter::Finish() && {
+Status BlobWriter::Close() && {
   RETURN_IF_ERROR(std::move(direct_).Close().Prefixed(StrCat("close ", file_.name(), ": ")));
-  return std::move(file_).Finish();
+  return std::move(file_).Close();
 }
 
 }  // namespace coldsnap

@@ -43,8 +43,9 @@ class BlobWriter {
     uint64_t dirty_bytes_ = 0;
   };
 
-  // Mode 0444, everything on the drive, closed.
-  Status Finish() &&;
+  // Mode 0444, and everything on the drive. Nothing may be written any more.
+  Status Sync() const { return file_.Sync(); }
+  Status Close() &&;
 
   Route route() const { return direct_ ? Route::kDirect : Route::kBuffered; }
   int fd() const { return file_.fd(); }

@@ -36,26 +36,35 @@ Status Busy(const std::string& folder) {
       .WithRemedy("wait until it has ended, or name another path");
 }
 
-// The lock of `folder`. A holder removes the file before it lets go, so a lock on a file that is no longer at its
-// path is not worth anything and the next file's is tried.
+// Whether the file that was locked is still at its path: a holder removes it before it lets go.
+Result<bool> LockCounts(int fd, const std::string& path) {
+  if (Uninterrupted([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) != 0) {
+    return Status::FromErrno(errno, StrCat("lock ", path)).WithRemedy("name a path on a file system with locks");
+  }
+  struct stat held{};
+  if (::fstat(fd, &held) != 0) return Status::FromErrno(errno, StrCat("stat ", path));
+  return held.st_nlink != 0;
+}
+
+// The lock of `folder`, whose file is made if `create`.
 Result<UniqueFd> Lock(const std::string& folder, bool create) {
   const std::string path = LockPath(folder);
   for (;;) {
-    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0);
-    UniqueFd lock(Uninterrupted([&] { return ::open(path.c_str(), flags, 0600); }));
+    const auto open = [&path](int flags) {
+      return UniqueFd(
+          Uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600); }));
+    };
+    UniqueFd lock = open(0);
+    const bool made = !lock && errno == ENOENT && create;
+    if (made) lock = open(O_CREAT | O_EXCL);
+    if (!lock && errno == EEXIST) continue;  // another one made it in between
     if (!lock) return Status::FromErrno(errno, StrCat("create ", path));
-    if (Uninterrupted([&] { return ::flock(lock.get(), LOCK_EX | LOCK_NB); }) != 0) {
-      if (errno == EWOULDBLOCK) return Busy(folder);
-      return Status::FromErrno(errno, StrCat("lock ", path)).WithRemedy("name a path on a file system with locks");
-    }
-    struct stat held{};
-    struct stat there{};
-    if (::fstat(lock.get(), &held) != 0) return Status::FromErrno(errno, StrCat("stat ", path));
-    if (::stat(path.c_str(), &there) != 0) {
-      if (errno != ENOENT) return Status::FromErrno(errno, StrCat("stat ", path));
-    } else if (held.st_ino == there.st_ino && held.st_dev == there.st_dev) {
-      return lock;
-    }
+    const Result<bool> counts = LockCounts(lock.get(), path);
+    if (counts.ok() && *counts) return lock;
+    if (counts.status().native() == EWOULDBLOCK) return Busy(folder);
+    if (counts.ok()) continue;
+    if (made) ::unlink(path.c_str());  // where locks can't be had, nobody has this one
+    return counts.status();
   }
 }
 
@@ -66,12 +75,9 @@ Status RemoveFolder(const std::string& path) {
   return Status::FromErrno(error.value(), StrCat("remove ", path, ", which an ended capture left"));
 }
 
-// The file goes first: whoever gets its lock afterwards sees that it is gone.
-void Unlock(const std::string& folder, UniqueFd lock) {
-  ::unlink(LockPath(folder).c_str());
-  // A forked child has the same lock open; closing ours alone would leave it held.
-  ::flock(lock.get(), LOCK_UN);
-}
+// The file goes before the lock: whoever gets that afterwards sees that it is worth nothing. So does a forked child,
+// which has the lock for as long as it lives.
+void Unlock(const std::string& folder, UniqueFd /*lock*/) { ::unlink(LockPath(folder).c_str()); }
 
 }  // namespace
 

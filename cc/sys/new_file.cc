@@ -53,17 +53,20 @@ Status NewFile::ReserveBySize(uint64_t nbytes) {
   return NoRoom(errno, nbytes, name_, available);
 }
 
-Status NewFile::Finish() && {
+Status NewFile::Sync() const {
   if (::fchmod(fd_.get(), 0444) != 0) return Status::FromErrno(errno, StrCat("set the mode of ", name_));
   // fsync rather than fdatasync: the mode has to be there after a power cut, too.
-  if (Uninterrupted([&] { return ::fsync(fd_.get()); }) != 0) return Status::FromErrno(errno, StrCat("sync ", name_));
-  return std::move(fd_).Close().Prefixed(StrCat("close ", name_, ": "));
+  if (Uninterrupted([&] { return ::fsync(fd_.get()); }) == 0) return Status::Ok();
+  return Status::FromErrno(errno, StrCat("sync ", name_));
 }
+
+Status NewFile::Close() && { return std::move(fd_).Close().Prefixed(StrCat("close ", name_, ": ")); }
 
 Status WriteNewFile(int dir_fd, const std::string& name, std::span<const std::byte> bytes) {
   ASSIGN_OR_RETURN(NewFile file, NewFile::Create(dir_fd, name));
   RETURN_IF_ERROR(file.Write(bytes, 0));
-  return std::move(file).Finish();
+  RETURN_IF_ERROR(file.Sync());
+  return std::move(file).Close();
 }
 
 }  // namespace coldsnap

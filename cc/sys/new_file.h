@@ -28,7 +28,7 @@ Status SyncFolder(int dir_fd, const std::string& what);
 
 class NewFile {
  public:
-  // The file `name` directly under `dir_fd`, for its owner alone until Finish(); kExists if it is there.
+  // The file `name` directly under `dir_fd`, for its owner alone until Sync(); kExists if it is there.
   static Result<NewFile> Create(int dir_fd, const std::string& name);
 
   // Before a byte is written: a full drive or quota is noticed here, with what is needed and what there is. Where the
@@ -37,8 +37,10 @@ class NewFile {
   Status Write(std::span<const std::byte> bytes, uint64_t offset) const {
     return WriteExact(fd_.get(), bytes, offset, name_);
   }
-  // Mode 0444 and everything on the drive; close() is the last that may report a lost write.
-  Status Finish() &&;
+  // Mode 0444, and everything on the drive.
+  Status Sync() const;
+  // The last that may report a lost write.
+  Status Close() &&;
 
   int fd() const { return fd_.get(); }
   const std::string& name() const { return name_; }
@@ -50,7 +52,7 @@ class NewFile {
   std::string name_;
 };
 
-// Create, Write and Finish of a small file.
+// All of it for a small file.
 Status WriteNewFile(int dir_fd, const std::string& name, std::span<const std::byte> bytes);
 
 }  // namespace coldsnap

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -143,12 +144,9 @@ int __wrap_access(const char* path, int mode) {
   return CallOr(FaultPoint::kAccess, [&] { return __real_access(path, mode); });
 }
 
-char* __real_mkdtemp(char* name);
-char* __wrap_mkdtemp(char* name) {
-  const std::optional<Fault> fault = CountCall(FaultPoint::kMkdtemp);
-  if (!fault) return __real_mkdtemp(name);
-  errno = fault->error;
-  return nullptr;
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation) {
+  return CallOr(FaultPoint::kFlock, [&] { return __real_flock(fd, operation); });
 }
 
 int __real_mkdir(const char* path, mode_t mode);
@@ -156,21 +154,29 @@ int __wrap_mkdir(const char* path, mode_t mode) {
   return CallOr(FaultPoint::kMkdir, [&] { return __real_mkdir(path, mode); });
 }
 
-int __real_chmod(const char* path, mode_t mode);
-int __wrap_chmod(const char* path, mode_t mode) {
-  return CallOr(FaultPoint::kChmod, [&] { return __real_chmod(path, mode); });
-}
-
 int __real_fchmod(int fd, mode_t mode);
 int __wrap_fchmod(int fd, mode_t mode) {
   return CallOr(FaultPoint::kFchmod, [&] { return __real_fchmod(fd, mode); });
 }
 
-// Answers its error and leaves errno alone.
-int __real_posix_fallocate(int fd, off_t offset, off_t nbytes);
-int __wrap_posix_fallocate(int fd, off_t offset, off_t nbytes) {
-  const std::optional<Fault> fault = CountCall(FaultPoint::kFallocate);
-  return fault ? fault->error : __real_posix_fallocate(fd, offset, nbytes);
+int __real_fallocate(int fd, int mode, off_t offset, off_t nbytes);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t nbytes) {
+  return CallOr(FaultPoint::kFallocate, [&] { return __real_fallocate(fd, mode, offset, nbytes); });
+}
+
+int __real_fstatvfs(int fd, struct statvfs* info);
+int __wrap_fstatvfs(int fd, struct statvfs* info) {
+  return CallOr(FaultPoint::kFstatvfs, [&] { return __real_fstatvfs(fd, info); });
+}
+
+int __real_ftruncate(int fd, off_t nbytes);
+int __wrap_ftruncate(int fd, off_t nbytes) {
+  return CallOr(FaultPoint::kFtruncate, [&] { return __real_ftruncate(fd, nbytes); });
+}
+
+int __real_sync_file_range(int fd, off_t offset, off_t nbytes, unsigned flags);
+int __wrap_sync_file_range(int fd, off_t offset, off_t nbytes, unsigned flags) {
+  return CallOr(FaultPoint::kSyncFileRange, [&] { return __real_sync_file_range(fd, offset, nbytes, flags); });
 }
 
 int __real_fsync(int fd);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/capture/capture.h"
 #include "cc/device/gpu.h"
 #include "cc/hydrate/hydrate.h"
 #include "cc/testing/fake_cuda.h"
@@ -58,11 +59,21 @@ struct RestoreSetting {
   Code base_code = Code::kOk;
 };
 
+// What captures need to know.
+struct WriteSetting {
+  std::string name;
+  WriteBackend backend = WriteBackend::kBuffered;
+  bool check_source = false;
+  bool preverified = false;  // on a drive, since there is no past the page cache in memory
+  bool meanwhile = false;    // an artifact is there already, and the check for it has failed
+  std::optional<std::pair<FaultPoint, Fault>> base;
+};
+
 // All must outlive the flows. `device` is for memory and copies of the test's own.
 std::unique_ptr<Flow> MakeOpenFlow();
 std::unique_ptr<Flow> MakeRestoreFlow(Gpu& device, const RestoreSetting& setting);
-// Writes a new artifact; `meanwhile`: one is there already, and the check for it has failed.
-std::unique_ptr<Flow> MakeWriteFlow(bool meanwhile);
+// Writes a new artifact from the device's memory.
+std::unique_ptr<Flow> MakeWriteFlow(Gpu& device, const WriteSetting& setting);
 // Describes the device and times copies of its own.
 std::unique_ptr<Flow> MakeDeviceFlow(const std::string& device);
 

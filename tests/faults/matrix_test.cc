@@ -196,9 +196,25 @@ constexpr Fault kEveryTime{.times = 0};
 
 TEST_F(MatrixTest, OpeningAnArtifact) { Walk(*MakeOpenFlow(), nullptr); }
 
-TEST_F(MatrixTest, WritingAnArtifact) {
-  Walk(*MakeWriteFlow(false), nullptr);
-  Walk(*MakeWriteFlow(true), nullptr);
+std::vector<WriteSetting> WriteSettings(const std::string& device) {
+  const std::pair nothing_reserved(FaultPoint::kFallocate, Fault{.error = EOPNOTSUPP, .times = 0});
+  return {
+      {.name = "write from " + device + " buffered", .check_source = true},
+      {.name = "write from " + device + " direct", .backend = WriteBackend::kDirect},
+      {.name = "write from " + device + " auto preverified", .backend = WriteBackend::kAuto, .preverified = true},
+      {.name = "write from " + device + " where nothing can be reserved", .base = nothing_reserved},
+      {.name = "write from " + device + " where another one came meanwhile", .meanwhile = true},
+  };
+}
+
+TEST_F(MatrixTest, WritingFromHostMemory) {
+  const std::unique_ptr<Gpu> gpu = OpenHostGpu(CopyTime::kLatest);
+  for (const WriteSetting& setting : WriteSettings("host")) Walk(*MakeWriteFlow(*gpu, setting), nullptr);
+}
+
+TEST_F(MatrixTest, WritingFromACudaDevice) {
+  CudaUnderTest cuda;
+  for (const WriteSetting& setting : WriteSettings("cuda")) Walk(*MakeWriteFlow(cuda.gpu(), setting), &cuda);
 }
 
 std::vector<RestoreSetting> Settings(const std::string& device) {

@@ -1,4 +1,6 @@
 // Writing an artifact beside one that is there, and describing a device: the flows that give no bytes to anybody.
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -37,13 +39,30 @@ std::string FastFolder() {
 
 class WriteFlow final : public Flow {
  public:
-  explicit WriteFlow(bool meanwhile)
-      : Flow(FlowKind::kWrite, meanwhile ? "write where another one came meanwhile" : "write"), meanwhile_(meanwhile) {
-    COLDSNAP_CHECK(WriteHostArtifact(Request("there")).ok());
+  WriteFlow(Gpu& device, const WriteSetting& setting)
+      : Flow(FlowKind::kWrite, setting.name),
+        device_(device),
+        setting_(setting),
+        temp_(setting.preverified ? std::filesystem::temp_directory_path().string() : FastFolder()) {
+    for (size_t i = 0; i < kSizes.size(); ++i) memory_.push_back(OnDevice(PatternBytes(kSizes[i], i + 1)));
+    COLDSNAP_CHECK(CaptureArtifact(Request("there"), device_, {}).ok());
     there_ = Tree(temp_.path() + "/there");
   }
   void Prepare() override { std::filesystem::remove_all(temp_.path() + "/new"); }
-  Status Run() override { return WriteHostArtifact(Request(meanwhile_ ? "there" : "new")).status(); }
+  Status Run() override {
+    return CaptureArtifact(Request(setting_.meanwhile ? "there" : "new"), device_,
+                           {.backend = setting_.backend,
+                            .chunk_bytes = kLeafBytes,
+                            .queue_depth = 2,
+                            .write_threads = 2,
+                            .check_source = setting_.check_source,
+                            .preverified = setting_.preverified})
+        .status();
+  }
+  std::string WhyNot() override {
+    const Status status = Run();
+    return status.code() == Code::kRouteUnavailable ? status.message() : "";
+  }
   std::string Wrong(const Status& status, const CallCounts& /*calls*/) override {
     size_t entries = 0;
     for (const auto& entry : std::filesystem::directory_iterator(temp_.path())) {
@@ -58,23 +77,38 @@ class WriteFlow final : public Flow {
   }
   std::string Doing() const override { return "write artifact "; }
   std::optional<std::pair<FaultPoint, Fault>> Base() const override {
-    if (!meanwhile_) return std::nullopt;
-    return std::pair(FaultPoint::kAccess, Fault{.error = ENOENT, .times = 0});
+    if (setting_.meanwhile) return std::pair(FaultPoint::kAccess, Fault{.error = ENOENT, .times = 0});
+    return setting_.base;
   }
-  Code BaseCode() const override { return meanwhile_ ? Code::kExists : Code::kOk; }
+  Code BaseCode() const override { return setting_.meanwhile ? Code::kExists : Code::kOk; }
 
  private:
+  static constexpr std::array<uint64_t, 2> kSizes = {100, 2 * kLeafBytes + 7};
+
+  std::unique_ptr<DeviceMemory> OnDevice(const std::vector<std::byte>& bytes) {
+    Result<std::unique_ptr<DeviceMemory>> memory = device_.Allocate(bytes.size());
+    const Result<std::unique_ptr<PinnedMemory>> pinned = device_.Pin(bytes.size());
+    const Result<std::unique_ptr<Lane>> lane = device_.OpenLane();
+    const Result<std::unique_ptr<Mark>> mark = device_.NewMark(false);
+    COLDSNAP_CHECK(memory.ok() && pinned.ok() && lane.ok() && mark.ok());
+    std::ranges::copy(bytes, (*pinned)->bytes().begin());
+    const DeviceRange to{.address = (*memory)->address(), .nbytes = bytes.size()};
+    COLDSNAP_CHECK((*lane)->Begin(**mark).ok() && (*lane)->CopyToDevice(to, (*pinned)->bytes().data()).ok());
+    COLDSNAP_CHECK((*lane)->Record(**mark).ok() && (*mark)->Wait().ok());
+    return *std::move(memory);
+  }
+
   WriteRequest Request(const std::string& name) const {
     WriteRequest request{.path = temp_.path() + "/" + name, .tensors = {}};
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      const auto address = reinterpret_cast<uint64_t>(tensors_[i].data());
+    for (size_t i = 0; i < memory_.size(); ++i) {
+      const uint64_t address = memory_[i]->address();
       request.tensors.push_back({.name = StrCat("t", i),
                                  .dtype = "U8",
-                                 .shape = {tensors_[i].size()},
+                                 .shape = {kSizes[i]},
                                  .strides = {1},
                                  .address = address,
                                  .storage_address = address,
-                                 .storage_nbytes = tensors_[i].size(),
+                                 .storage_nbytes = kSizes[i],
                                  .object = i,
                                  .role = {},
                                  .attrs = {}});
@@ -82,9 +116,10 @@ class WriteFlow final : public Flow {
     return request;
   }
 
-  bool meanwhile_;
-  TempDir temp_{FastFolder()};
-  std::vector<std::vector<std::byte>> tensors_{PatternBytes(100, 1), PatternBytes(2 * kLeafBytes + 7, 2)};
+  Gpu& device_;
+  WriteSetting setting_;
+  TempDir temp_;
+  std::vector<std::unique_ptr<DeviceMemory>> memory_;
   std::map<std::string, std::string> there_;
 };
 
@@ -111,7 +146,9 @@ class DeviceFlow final : public Flow {
 
 }  // namespace
 
-std::unique_ptr<Flow> MakeWriteFlow(bool meanwhile) { return std::make_unique<WriteFlow>(meanwhile); }
+std::unique_ptr<Flow> MakeWriteFlow(Gpu& device, const WriteSetting& setting) {
+  return std::make_unique<WriteFlow>(device, setting);
+}
 std::unique_ptr<Flow> MakeDeviceFlow(const std::string& device) { return std::make_unique<DeviceFlow>(device); }
 
 }  // namespace coldsnap

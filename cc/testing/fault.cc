@@ -1,5 +1,8 @@
 #include "cc/testing/fault.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <mutex>
@@ -103,6 +106,10 @@ std::optional<Fault> CountCall(FaultPoint point) {
       armed->fired_.fetch_add(1);
       due = fault;
     }
+  }
+  if (due && due->kind == FaultKind::kKill) {
+    ::raise(SIGKILL);
+    ::pause();  // the signal may come to another thread first
   }
   if (due && due->kind == FaultKind::kSlow) {
     std::this_thread::sleep_for(std::chrono::milliseconds(due->slow_ms));

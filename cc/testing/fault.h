@@ -78,6 +78,7 @@ enum class FaultKind : uint8_t {
   kHalf,        // of half of the bytes
   kNothing,     // of no byte, and no error
   kSlow,        // it is made `slow_ms` milliseconds late
+  kKill,        // the process is killed before it is made
 };
 
 struct Fault {

@@ -3,16 +3,14 @@
 #include "cc/abi/hydration.h"
 #pragma GCC visibility pop
 
-#include <algorithm>
 #include <atomic>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "cc/abi/calls.h"
 #include "cc/abi/sized.h"
 #include "cc/base/hex.h"
 #include "cc/base/status.h"
@@ -25,48 +23,6 @@
 
 namespace coldsnap::abi {
 namespace {
-
-thread_local Status last_failure;
-
-// Made beforehand: when it is needed there is no memory to make it. A process that has none for it can't load us
-// either. NOLINTNEXTLINE(bugprone-throwing-static-initialization)
-const Status host_memory_ran_out(Code::kOutOfMemory, "host memory ran out");
-
-Status WhatWasThrown() noexcept {
-  try {
-    try {
-      throw;
-    } catch (const std::bad_alloc&) {
-      return host_memory_ran_out;
-    } catch (const std::exception& error) {
-      return Status(Code::kInternal, StrCat("the core threw: ", error.what()));
-    } catch (...) {
-      return Status(Code::kInternal, "the core threw something that is no std::exception");
-    }
-  } catch (...) {
-    return host_memory_ran_out;
-  }
-}
-
-// Runs a function's body. What it returns or throws, if it fails, becomes the thread's last error.
-template <typename Body>
-int32_t Call(Body&& body) noexcept {
-  try {
-    Status status = std::forward<Body>(body)();
-    if (status.ok()) return 0;
-    last_failure = std::move(status);
-  } catch (...) {
-    last_failure = WhatWasThrown();
-  }
-  return -1;
-}
-
-// The core's names are literals, so they end with NUL.
-const char* Literal(std::string_view name) { return name.data(); }
-
-std::optional<std::string> TextOf(const char* text) {
-  return text == nullptr ? std::nullopt : std::optional<std::string>(text);
-}
 
 // The arrays that a report points at.
 class Told {
@@ -135,11 +91,6 @@ Result<std::unique_ptr<InUse>> Use(const char* path, const char* shard) {
   return std::make_unique<InUse>(std::move(artifact));
 }
 
-// The core has int where the ABI has 64 bits; what no setting allows stays out of range.
-int Count(uint64_t given, int by_default) {
-  return given == 0 ? by_default : static_cast<int>(std::min<uint64_t>(given, 1000));
-}
-
 bool GoesOn(coldsnap_hydration_callback callback, void* user, uint64_t done, uint64_t total) {
   const coldsnap_hydration_progress now{
       .struct_size = sizeof(now), .user = user, .done_bytes = done, .total_bytes = total};
@@ -183,19 +134,15 @@ Result<std::vector<ExtentTarget>> TargetsOf(const coldsnap_hydration_range* rang
     return Status(Code::kRequestInvalid,
                   StrCat(count, " ranges were given, and the artifact has ", extents, " extents"));
   }
-  ASSIGN_OR_RETURN(const size_t step, StructSize(ranges, "coldsnap_hydration_range 0"));
+  ASSIGN_OR_RETURN(const std::vector<coldsnap_hydration_range> given,
+                   ReadArray(ranges, count, "coldsnap_hydration_range"));
   targets.reserve(count);
   for (size_t i = 0; i < count; ++i) {
-    // The caller's elements may be longer or shorter than ours.
-    const auto* at = reinterpret_cast<const std::byte*>(ranges) + i * step;
-    ASSIGN_OR_RETURN(const coldsnap_hydration_range range,
-                     ReadSized(reinterpret_cast<const coldsnap_hydration_range*>(at), "coldsnap_hydration_range"));
-    if (range.struct_size != step || range.extent > UINT32_MAX) {
+    if (given[i].extent > UINT32_MAX) {
       return Status(Code::kRequestInvalid,
-                    StrCat("read range ", i, " of ", count, ": struct_size is ", range.struct_size, " and extent ",
-                           range.extent, ", the first has struct_size ", step));
+                    StrCat("read range ", i, " of ", count, ": its extent is ", given[i].extent));
     }
-    targets.push_back({static_cast<uint32_t>(range.extent), {range.address, range.nbytes}});
+    targets.push_back({static_cast<uint32_t>(given[i].extent), {given[i].address, given[i].nbytes}});
   }
   return targets;
 }
@@ -217,28 +164,7 @@ struct coldsnap_hydration {
 namespace coldsnap::abi {
 namespace {
 
-// One call at a time may use a handle.
-class Turn {
- public:
-  static Result<Turn> Take(coldsnap_hydration* handle) {
-    if (handle == nullptr) return Status(Code::kRequestInvalid, "the handle is NULL");
-    if (handle->busy.exchange(true)) {
-      return Status(Code::kPolicyRefused, "this handle is in use by another call")
-          .WithRemedy("wait for it, or open another one");
-    }
-    return Turn(handle);
-  }
-  coldsnap_hydration* operator->() const { return handle_.get(); }
-  coldsnap_hydration* Keep() && { return handle_.release(); }  // nobody else gets a turn any more
-
- private:
-  struct GiveBack {
-    void operator()(coldsnap_hydration* handle) const { handle->busy = false; }
-  };
-  explicit Turn(coldsnap_hydration* handle) : handle_(handle) {}
-
-  std::unique_ptr<coldsnap_hydration, GiveBack> handle_;
-};
+using HydrationTurn = Turn<coldsnap_hydration>;
 
 Status Open(const coldsnap_hydration_open_options* given, coldsnap_hydration** handle) {
   if (handle == nullptr) return Status(Code::kRequestInvalid, "the pointer to the handle is NULL");
@@ -258,21 +184,21 @@ Status Open(const coldsnap_hydration_open_options* given, coldsnap_hydration** h
   return Status::Ok();
 }
 
-Result<InUse*> ArtifactOf(const Turn& turn) {
+Result<InUse*> ArtifactOf(const HydrationTurn& turn) {
   if (turn->in_use != nullptr) return turn->in_use.get();
   return Status(Code::kRequestInvalid, "this handle has no artifact")
       .WithRemedy("call coldsnap_hydration_use_artifact first");
 }
 
 Status UseArtifact(coldsnap_hydration* handle, const char* path, const char* shard) {
-  ASSIGN_OR_RETURN(const Turn turn, Turn::Take(handle));
+  ASSIGN_OR_RETURN(const HydrationTurn turn, HydrationTurn::Take(handle));
   if (path == nullptr) return Status(Code::kRequestInvalid, "the artifact's path is NULL");
   ASSIGN_OR_RETURN(turn->in_use, Use(path, shard));
   return Status::Ok();
 }
 
 Status Describe(coldsnap_hydration* handle, coldsnap_hydration_artifact* into) {
-  ASSIGN_OR_RETURN(const Turn turn, Turn::Take(handle));
+  ASSIGN_OR_RETURN(const HydrationTurn turn, HydrationTurn::Take(handle));
   ASSIGN_OR_RETURN(const InUse* in_use, ArtifactOf(turn));
   const coldsnap_hydration_artifact told{.artifact_root = in_use->root.c_str(),
                                          .shard = in_use->artifact.shard().name.c_str(),
@@ -284,7 +210,7 @@ Status Describe(coldsnap_hydration* handle, coldsnap_hydration_artifact* into) {
 }
 
 Status Prepare(coldsnap_hydration* handle, const coldsnap_hydration_run_options* given, double* seconds) {
-  ASSIGN_OR_RETURN(const Turn turn, Turn::Take(handle));
+  ASSIGN_OR_RETURN(const HydrationTurn turn, HydrationTurn::Take(handle));
   ASSIGN_OR_RETURN(const coldsnap_hydration_run_options read, ReadOptions(given));
   ASSIGN_OR_RETURN(const HydrateOptions options, OptionsOf(read));
   ASSIGN_OR_RETURN(const double took, turn->hydrator.Prepare(options));
@@ -294,7 +220,7 @@ Status Prepare(coldsnap_hydration* handle, const coldsnap_hydration_run_options*
 
 Status Run(coldsnap_hydration* handle, const coldsnap_hydration_range* ranges, size_t range_count,
            const coldsnap_hydration_run_options* given, coldsnap_hydration_report* into) {
-  ASSIGN_OR_RETURN(const Turn turn, Turn::Take(handle));
+  ASSIGN_OR_RETURN(const HydrationTurn turn, HydrationTurn::Take(handle));
   ASSIGN_OR_RETURN(const InUse* in_use, ArtifactOf(turn));
   ASSIGN_OR_RETURN(const coldsnap_hydration_run_options read, ReadOptions(given));
   ASSIGN_OR_RETURN(HydrateOptions options, OptionsOf(read));
@@ -318,25 +244,9 @@ Status Run(coldsnap_hydration* handle, const coldsnap_hydration_range* ranges, s
 
 Status Close(coldsnap_hydration* handle) {
   if (handle == nullptr) return Status::Ok();
-  ASSIGN_OR_RETURN(Turn turn, Turn::Take(handle));
+  ASSIGN_OR_RETURN(HydrationTurn turn, HydrationTurn::Take(handle));
   delete std::move(turn).Keep();
   return Status::Ok();
-}
-
-// Leaves the last error as it is.
-int32_t LastError(coldsnap_hydration_error* into) noexcept {
-  const Status& last = last_failure;
-  const coldsnap_hydration_error told{.code = Literal(CodeName(last.code())),
-                                      .message = last.message().c_str(),
-                                      .stage = last.stage().c_str(),
-                                      .remedy = last.remedy().c_str(),
-                                      .domain = Literal(DomainName(last.domain())),
-                                      .native = last.native()};
-  try {
-    return WriteSized(told, "coldsnap_hydration_error", into).ok() ? 0 : -1;
-  } catch (...) {
-    return -1;
-  }
 }
 
 }  // namespace
@@ -372,4 +282,6 @@ int32_t coldsnap_hydration_close(coldsnap_hydration* handle) {
   return Call([&] { return coldsnap::abi::Close(handle); });
 }
 
-int32_t coldsnap_hydration_last_error(coldsnap_hydration_error* error) { return coldsnap::abi::LastError(error); }
+int32_t coldsnap_hydration_last_error(coldsnap_hydration_error* error) {
+  return coldsnap::abi::TellLastError("coldsnap_hydration_error", error);
+}

@@ -216,7 +216,7 @@ static void test_run_refuses_and_touches_nothing(const fixture* made) {
   CHECK(failed(RUN(kCount), "layout_mismatch", "65536 bytes, its destination 65535"));
   to.ranges[1].nbytes += 1;
   to.ranges[1].struct_size -= 8;
-  CHECK(failed(RUN(kCount), "request_invalid", "read range 1 of 3"));
+  CHECK(failed(RUN(kCount), "request_invalid", "range 1 of 3"));
   to.ranges[1].struct_size += 8;
   to.ranges[2].extent = (uint64_t)1 << 32;
   CHECK(failed(RUN(kCount), "request_invalid", "4294967296"));

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string_view>
+#include <vector>
 
 #include "cc/base/status.h"
 
@@ -25,6 +26,25 @@ Result<T> ReadSized(const T* theirs, std::string_view name) {
 template <typename T>
 Status WriteSized(const T& ours, std::string_view name, T* theirs) {
   return CopyOut(&ours, sizeof(T), name, theirs);
+}
+
+// The caller's array of structs, whose elements may be longer or shorter than ours but are all alike.
+template <typename T>
+Result<std::vector<T>> ReadArray(const T* theirs, size_t count, std::string_view name) {
+  std::vector<T> ours;
+  if (count == 0) return ours;
+  ASSIGN_OR_RETURN(const size_t step, StructSize(theirs, StrCat(name, " 0")));
+  ours.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto* at = reinterpret_cast<const std::byte*>(theirs) + i * step;
+    ASSIGN_OR_RETURN(const T element, ReadSized(reinterpret_cast<const T*>(at), name));
+    if (element.struct_size != step) {
+      return Status(Code::kRequestInvalid, StrCat("read ", name, " ", i, " of ", count, ": its struct_size is ",
+                                                  element.struct_size, ", the first has ", step));
+    }
+    ours.push_back(element);
+  }
+  return ours;
 }
 
 }  // namespace coldsnap::abi

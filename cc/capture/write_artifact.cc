@@ -11,6 +11,7 @@
 #include "cc/device/host_gpu.h"
 #include "cc/publish/incoming.h"
 #include "cc/publish/publish_artifact.h"
+#include "cc/sys/clock.h"
 
 namespace coldsnap {
 namespace {
@@ -29,8 +30,11 @@ Result<WriteReport> Write(WriteRequest request, Gpu& gpu, const CaptureOptions& 
   ASSIGN_OR_RETURN(CapturedShard shard, CaptureShard(incoming->path(), ShardName(0, 0, 0), std::move(layout),
                                                      request.identity_json, request.scalars_json, gpu, options));
   WriteReport report{.shard = std::move(shard.report)};
+  const Stopwatch publish;
   ASSIGN_OR_RETURN(report.artifact_root, PublishArtifact(*std::move(incoming), {std::move(shard.record)},
                                                          request.identity_json, request.capture_json, request.path));
+  report.shard.stages_s.publish += publish.Seconds();
+  report.shard.wall_s += publish.Seconds();
   return report;
 }
 

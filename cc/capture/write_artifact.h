@@ -26,7 +26,7 @@ struct WriteRequest {
 
 struct WriteReport {
   Sha256 artifact_root{};
-  CaptureReport shard;
+  CaptureReport shard;  // with the time of publishing
 };
 
 // kExists if something is at the path; kPolicyRefused while another capture to it is under way.

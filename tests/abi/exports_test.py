@@ -15,6 +15,7 @@ from tests.wheel import shared_objects
 TOP = pathlib.Path(os.environ["RUNFILES_ROOT"])
 LIBRARY = TOP / os.environ["LIBRARY"]
 HEADER = re.sub(r"//.*", "", (TOP / "cc/abi/hydration.h").read_text())
+CAPTURE_HEADER = re.sub(r"//.*", "", (TOP / "cc/abi/capture.h").read_text())
 LISTED = re.findall(r"^ +(coldsnap_\w+);$", (TOP / "cc/abi/hydration.lds").read_text(), re.MULTILINE)
 STRUCTS = dict(re.findall(r"typedef struct coldsnap_hydration_(\w+) \{(.*?)\}", HEADER, re.DOTALL))
 
@@ -34,14 +35,15 @@ _C_TYPES = {
 
 
 def test_exports_the_list_that_is_checked_in() -> None:
-    assert len(LISTED) == 8
+    assert len(LISTED) == 13
     assert shared_objects.exports(LIBRARY) == LISTED
 
 
-def test_the_list_is_what_the_header_declares_and_python_calls() -> None:
-    declared = re.findall(r"^u?int32_t (coldsnap_hydration_\w+)\(", HEADER, re.MULTILINE)
+def test_the_list_is_what_the_headers_declare_and_python_calls() -> None:
+    declared = re.findall(r"^u?int32_t (coldsnap_\w+)\(", HEADER + CAPTURE_HEADER, re.MULTILINE)
     assert sorted(declared) == LISTED
-    assert sorted(f"coldsnap_hydration_{name}" for name in hydration_abi.FUNCTIONS) == LISTED
+    hydration = [name for name in LISTED if name.startswith("coldsnap_hydration_")]
+    assert sorted(f"coldsnap_hydration_{name}" for name in hydration_abi.FUNCTIONS) == hydration
     assert f"#define COLDSNAP_HYDRATION_ABI_VERSION {hydration_abi.VERSION}\n" in HEADER
 
 
@@ -53,6 +55,13 @@ def test_needs_no_newer_system_than_the_wheel() -> None:
 def test_python_has_every_struct() -> None:
     assert len(STRUCTS) == 7
     assert set(hydration_abi.STRUCTS) == set(STRUCTS)
+
+
+def test_every_field_of_capture_takes_8_bytes() -> None:
+    structs = dict(re.findall(r"typedef struct coldsnap_capture_(\w+) \{(.*?)\}", CAPTURE_HEADER, re.DOTALL))
+    assert len(structs) == 6
+    types = {c_type for body in structs.values() for c_type, _ in re.findall(r"^ +(\S.*?) ?(\w+);", body, re.MULTILINE)}
+    assert types <= {*_C_TYPES, "const int64_t*", "coldsnap_capture_callback"}
 
 
 @pytest.mark.parametrize("name", STRUCTS)

@@ -32,6 +32,7 @@ from coldsnap.errors import (
 from coldsnap.hydrate import Hydrator, hydrate
 from coldsnap.keep_cached import KeepCached
 from coldsnap.keep_cached import keep as keep_cached
+from coldsnap.ranks import Group, capture_rank
 from coldsnap.receipts import Receipt
 from coldsnap.store import Store, StoredArtifact
 from coldsnap.verify import verify
@@ -49,6 +50,7 @@ __all__ = [
     "ExistsError",
     "ExtentInfo",
     "FormatInvalidError",
+    "Group",
     "Hydrator",
     "InternalError",
     "IoError",
@@ -68,6 +70,7 @@ __all__ = [
     "TimedOutError",
     "__version__",
     "capture",
+    "capture_rank",
     "hydrate",
     "keep_cached",
     "open",

@@ -9,24 +9,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coldsnap import errors, python_capture, receipts, settings, state, trust
-from coldsnap.artifact import load_native, open_artifact
+from coldsnap import errors, receipts, settings
+from coldsnap.artifact import load_native
 from coldsnap.receipts import Receipt
-from coldsnap.sources import Sources, sources_of
-from coldsnap.store import Published, Store, artifact_root
+from coldsnap.shard_capture import ShardCapture
+from coldsnap.sources import sources_of
+from coldsnap.store import Published, Store
 from coldsnap.ticker import Ticker, check_arguments
 from coldsnap.values import canonical
-from coldsnap.version import VERSION
 
 SHARD = "shard-00-00-00"
-_RING = ("chunk_bytes", "queue_depth", "write_threads")
 
 
 def capture(
@@ -85,8 +83,14 @@ def capture(
         account.settings = settings.resolve_capture(
             {"backend": backend, "verify_mode": "preverified" if preverified else None}, os.environ
         )
-        work = _Capture(request, sources_of(tensors), Ticker(progress, cancel), account)
-        work.run()
+        ticker = Ticker(progress, cancel)
+        work = ShardCapture(SHARD, sources_of(tensors), request.identity, request.scalars, ticker, account)
+        work.prepare()
+        with request.incoming() as incoming:
+            record = work.write(incoming.path)
+            publishing = time.monotonic()
+            published = request.publish(incoming, record, work.about())
+        work.finish(published, time.monotonic() - publishing)
     except BaseException as failure:
         account.wall_s = time.monotonic() - begin
         with contextlib.suppress(AttributeError, TypeError):  # somebody else's exception may have no room for it
@@ -127,6 +131,25 @@ class _Request:
         place = _free_place(path) if store is None else store if isinstance(store, Store) else Store(store)  # type: ignore[arg-type]
         return cls(place, canonical(identity, "identity"), canonical(scalars, "scalars"), bool(replace))
 
+    @contextlib.contextmanager
+    def incoming(self) -> Iterator[Any]:
+        """The folder to build in, which is gone again unless it was published."""
+        if isinstance(self.place, Store):
+            incoming = self.place.create_incoming(os.urandom(16).hex())
+        else:
+            incoming = load_native().create_incoming(str(self.place.parent), f".{self.place.name}.incoming")
+        try:
+            yield incoming
+        finally:
+            incoming.close()
+
+    def publish(self, incoming: Any, record: str, about: str) -> Published:
+        """Move the finished artifact to its place."""
+        if isinstance(self.place, Store):
+            return self.place.publish(incoming, [record], self.identity, about, self.replace)
+        found = load_native().publish_artifact(incoming, [record], self.identity, about, str(self.place))
+        return Published(found["artifact_root"], self.place, False)
+
 
 def _free_place(path: object) -> Path:
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
@@ -142,162 +165,3 @@ def _free_place(path: object) -> Path:
             f"capture to {text}: there is no folder {place.parent}", remedy="name a path whose parent folder exists"
         )
     return place
-
-
-@dataclasses.dataclass
-class _Capture:
-    """One capture under way: of what, to where, and its account."""
-
-    request: _Request
-    sources: Sources
-    ticker: Ticker
-    account: receipts.Account
-
-    def run(self) -> None:
-        account, place = self.account, self.request.place
-        self._settle()
-        self._require_trust_folder()
-        with self._incoming() as incoming:
-            found = self._write(incoming.path)
-            shards = [found["record"]]
-            total = account.payload_bytes * (2 + self._preverified)  # passes: copied, source checked, read again
-            if self.ticker(total, total):
-                raise errors.Cancelled(f"capture {account.payload_bytes} bytes: cancelled before it was published")
-            begin = time.monotonic()
-            if isinstance(place, Store):
-                published = place.publish(incoming, shards, self.request.identity, self._about(), self.request.replace)
-            else:
-                load_native().publish_artifact(incoming, shards, self.request.identity, self._about(), str(place))
-                published = Published(artifact_root(self.request.identity, shards), place, False)
-            stages_s = dict(account.stages_s)
-            stages_s["publish"] = stages_s.get("publish", 0.0) + time.monotonic() - begin
-            account.stages_s = stages_s
-        account.artifact_root = published.artifact_root
-        if published.already_present:
-            detail = f"the store has {published.artifact_root} already, and every digest of it was compared"
-            account.reasons = [*account.reasons, {"code": "already_present", "detail": detail}]
-        self._admit(published.path)
-
-    def _value(self, name: str) -> Any:
-        return self.account.settings[name].value
-
-    @property
-    def _preverified(self) -> bool:
-        return bool(self._value("verify_mode") == "preverified")
-
-    def _settle(self) -> None:
-        """Complete the settings for the provider, with the reasons for what was not asked for in these words."""
-        account, native = self.account, load_native()
-        backend = account.settings["backend"]
-        by = {"explicit": "the argument backend", "environment": "COLDSNAP_CAPTURE_BACKEND"}.get(backend.source)
-        default = {"code": "provider_default", "detail": "the library's default provider is python"}
-        account.reasons = [{"code": "explicit", "detail": f"{by} is {backend.value}"} if by else default]
-        account.provider = "python" if backend.value == "python" else "native"
-        account.place = "host"
-        if self.sources.device != "host":
-            account.gpu = native.device_name(self.sources.device)
-        full = dict(account.settings)
-        if account.provider == "native":
-            full, reasons = settings.fit_ring(full, native.limits())
-            account.reasons = [*account.reasons, *reasons]
-        else:
-            full |= {name: settings.Setting(1, "default") for name in ("queue_depth", "read_threads")}
-        full["write_threads"] = full.pop("read_threads")
-        account.settings = full | {"verify": settings.Setting("crc32+sha256", "default")}
-
-    def _require_trust_folder(self) -> None:
-        """Refuse what the marker would fail on, before gigabytes are written."""
-        if self._preverified:
-            with state.opened(state.TRUST, os.environ, make=True):
-                pass
-
-    @contextlib.contextmanager
-    def _incoming(self) -> Iterator[Any]:
-        place = self.request.place
-        if isinstance(place, Store):
-            incoming = place.create_incoming(os.urandom(16).hex())
-        else:
-            incoming = load_native().create_incoming(str(place.parent), f".{place.name}.incoming")
-        try:
-            yield incoming
-        finally:
-            incoming.close()
-
-    def _write(self, folder: str) -> dict[str, Any]:
-        account = self.account
-        write = self._write_python if account.provider == "python" else self._write_native
-        found = write(folder, self._streams())
-        account.routes = found["routes"]
-        account.stages_s = found["stages_s"]
-        if account.provider == "native":
-            used = {name: settings.Setting(found[name], account.settings[name].source) for name in _RING}
-            account.settings = {**account.settings, **used}  # the ring may have shrunk
-        account.payload_bytes = found["payload_bytes"]
-        account.residency = {"before": None, "after": found["residency_after"]}
-        uncovered = found["uncovered_bytes"]
-        reasons = [*account.reasons, *found["reasons"]]
-        if uncovered:
-            detail = f"{uncovered} bytes of storages are outside every tensor, and were captured with them"
-            reasons.append({"code": "uncovered_bytes", "detail": detail})
-        account.reasons = reasons
-        return found
-
-    def _write_python(self, folder: str, streams: list[int]) -> dict[str, Any]:
-        self.account.stages_s = stages_s = {}
-        return python_capture.capture_shard(
-            folder,
-            SHARD,
-            self.sources,
-            self.request.identity,
-            self.request.scalars,
-            chunk_bytes=self._value("chunk_bytes"),
-            preverified=self._preverified,
-            check_source=True,
-            streams=streams,
-            tick=self.ticker,
-            stages_s=stages_s,
-        )
-
-    def _write_native(self, folder: str, streams: list[int]) -> dict[str, Any]:
-        found: dict[str, Any] = load_native().capture_shard(
-            folder,
-            SHARD,
-            self.sources.rows,
-            self.request.identity,
-            self.request.scalars,
-            self.sources.device,
-            backend=self._value("backend"),
-            chunk_bytes=self._value("chunk_bytes"),
-            queue_depth=self._value("queue_depth"),
-            write_threads=self._value("write_threads"),
-            pinned_max_bytes=self._value("pinned_max_bytes"),
-            preverified=self._preverified,
-            check_source=True,
-            streams=streams,
-            progress=self.ticker,
-        )
-        return found
-
-    def _streams(self) -> list[int]:
-        """What was submitted to the current torch stream comes before the first copy."""
-        if self.sources.device == "host":
-            return []
-        return [sys.modules["torch"].cuda.current_stream(self.sources.device).cuda_stream]
-
-    def _about(self) -> str:
-        """The account of the capture, for artifact.json; no digest covers it."""
-        backend = self._value("backend")
-        about = {"backend": backend, "host": os.uname().nodename, "time_ns": str(time.time_ns()), "version": VERSION}
-        return canonical(about, "the account of the capture")
-
-    def _admit(self, path: Path) -> None:
-        """Write the trust marker of a capture whose durable bytes were compared before it was published."""
-        if not self._preverified:
-            return
-        with open_artifact(path) as artifact:
-            try:
-                trust.write_marker(artifact, trust.facts_of(artifact), os.environ)
-                reason = {"code": "admitted", "detail": f"{artifact.shard} {artifact.native.manifest_sha256}"}
-            except (errors.PolicyRefusedError, errors.NotAdmittedError) as cause:
-                reason = {"code": "not_admitted", "detail": f"{cause.message}; verify it with admit"}
-        self.account.reasons = [*self.account.reasons, reason]

@@ -1,6 +1,6 @@
 """Files and folders that are written once, in Python: exact, durable, and never in the place of another.
 
-Used by the capture's fallback and by the store. Whoever calls removes what a failure leaves.
+Used by the capture's fallback, by the store and by ranks that meet in it. Whoever calls removes what a failure leaves.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import TracebackType
 
 from coldsnap import errors
 
 _FOLDER_MODE, _FILE_MODE = 0o755, 0o444
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 # What posix_fallocate answers where the file system can't reserve; the writes then find out about the room.
@@ -33,7 +35,7 @@ class NewFile:
 
     def __init__(self, folder: str | os.PathLike[str], name: str) -> None:
         self._name, self._folder = name, folder
-        with _saying(f"create {name}"):
+        with saying(f"create {name}"):
             self._fd = os.open(os.path.join(folder, name), _CREATE, 0o600)
 
     def reserve(self, nbytes: int) -> None:
@@ -53,7 +55,7 @@ class NewFile:
                 ) from cause
             if cause.errno not in _CANT_RESERVE:
                 raise errors.from_errno(cause, f"reserve {nbytes} bytes for {self._name}", stage="file") from cause
-            with _saying(f"set {self._name} to {nbytes} bytes"):
+            with saying(f"set {self._name} to {nbytes} bytes"):
                 os.ftruncate(self._fd, nbytes)
 
     def write(self, data: bytes | memoryview, offset: int, doing: Callable[[], str] | None = None) -> None:
@@ -80,11 +82,11 @@ class NewFile:
         Raises:
             IoError, NoSpaceError: One of these failed: what was written may be lost.
         """
-        with _saying(f"set the mode of {self._name}"):
+        with saying(f"set the mode of {self._name}"):
             os.fchmod(self._fd, mode)
-        with _saying(f"sync {self._name}"):
+        with saying(f"sync {self._name}"):
             os.fsync(self._fd)  # not fdatasync, which leaves the mode to chance
-        with _saying(f"close {self._name}"):
+        with saying(f"close {self._name}"):
             fd, self._fd = self._fd, -1
             os.close(fd)
 
@@ -120,7 +122,7 @@ def replace_file(folder: str | os.PathLike[str], name: str, data: bytes) -> None
     path = os.path.join(folder, temporary)
     try:
         write_file(folder, temporary, data)
-        with _saying(f"move the new {name} to its place"):
+        with saying(f"move the new {name} to its place"):
             os.rename(path, os.path.join(folder, name))
     except BaseException:
         with contextlib.suppress(OSError):
@@ -135,9 +137,23 @@ def make_folder(path: str | os.PathLike[str], what: str) -> None:
     Raises:
         ExistsError, IoError, NoSpaceError: It can't be made.
     """
-    with _saying(f"create folder {what}"):
+    with saying(f"create folder {what}"):
         os.mkdir(path)
         os.chmod(path, _FOLDER_MODE)
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder, and those around it, where they are not there yet; what is made is durable.
+
+    Raises:
+        IoError, NoSpaceError: One can't be made.
+    """
+    if not path.parent.exists():
+        make_folders(path.parent)
+    if not path.exists():
+        with contextlib.suppress(errors.ExistsError):
+            make_folder(path, str(path))
+            sync_folder(path.parent, f"folder {path.parent}")
 
 
 def sync_folder(path: str | os.PathLike[str], what: str) -> None:
@@ -146,7 +162,7 @@ def sync_folder(path: str | os.PathLike[str], what: str) -> None:
     Raises:
         IoError: That failed.
     """
-    with _saying(f"sync {what}"):
+    with saying(f"sync {what}"):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -154,9 +170,47 @@ def sync_folder(path: str | os.PathLike[str], what: str) -> None:
             os.close(fd)
 
 
+def read_small(path: Path, max_bytes: int) -> bytes | None:
+    """The bytes of a regular file; None where there is none. Links are not followed.
+
+    Raises:
+        FormatInvalidError: It has more than ``max_bytes``.
+        IoError: It can't be read.
+    """
+    try:
+        with saying(f"read {path}", stage="open"), open(os.open(path, _READ), "rb") as file:
+            data = file.read(max_bytes + 1)
+    except errors.Error as cause:
+        if cause.native in (("errno", errno.ENOENT), ("errno", errno.ENOTDIR)):
+            return None
+        raise
+    if len(data) > max_bytes:
+        raise errors.FormatInvalidError(f"read {path}: it has more than {max_bytes} bytes", stage="open")
+    return data
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and all that is in it; nothing happens where it is gone already.
+
+    Raises:
+        IoError: Something can't be removed.
+    """
+    import shutil  # with the archive modules, which `import coldsnap` should not wait for
+
+    with saying(f"remove {path}", stage="publish"), contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
 @contextlib.contextmanager
-def _saying(doing: str) -> Iterator[None]:
+def saying(doing: str, remedy: str = "", stage: str = "file") -> Iterator[None]:
+    """Turn a failed system call of the block into the error with its code.
+
+    Raises:
+        IoError, NoSpaceError, ExistsError, ...: As `coldsnap.errors.from_errno`.
+    """
     try:
         yield
     except OSError as cause:
-        raise errors.from_errno(cause, doing, stage="file") from cause
+        if isinstance(cause, errors.Error):
+            raise
+        raise errors.from_errno(cause, doing, stage=stage, remedy=remedy) from cause

@@ -79,6 +79,37 @@ def capture_shard(
     return work.finish(identity_json, scalars_json)
 
 
+def digest_shard(
+    shard: str,
+    sources: Sources,
+    identity_json: str,
+    scalars_json: str,
+    *,
+    chunk_bytes: int,
+    streams: Sequence[int],
+    tick: Tick,
+    stages_s: dict[str, float],
+) -> dict[str, Any]:
+    """What `capture_shard` would return, without a file: for a rank whose shard another one writes.
+
+    Args:
+        shard: As of `capture_shard`, like the others.
+        sources: The tensors.
+        identity_json: A JSON object.
+        scalars_json: The same.
+        chunk_bytes: Bytes of one copy, a multiple of 65536.
+        streams: ``cudaStream_t`` handles whose earlier work comes first.
+        tick: Called before each chunk; True cancels.
+        stages_s: Gets the seconds of each stage, also on failure.
+    Raises:
+        RequestInvalidError, RouteUnavailableError, CudaError, OutOfMemoryError, Cancelled: As of `capture_shard`.
+    """
+    work = _Shard("", shard, sources, chunk_bytes, streams, tick, 1, stages_s)
+    with work.memory.ordered():
+        work.digest()
+    return work.report(work.describe(identity_json, scalars_json)[1], "", None)
+
+
 class _Extent(NamedTuple):
     """Where an extent's bytes go in the blob, and where they are."""
 
@@ -116,9 +147,10 @@ class _Shard:
         self._crcs: list[int] = []
         self._leaves: list[bytes] = []  # of each extent, one after the other
         self._path = os.path.join(folder, shard)
-        make_folder(self._path, shard)
 
     def write_blob(self) -> None:
+        """Write the blob, and remember its digests."""
+        make_folder(self._path, self._name)
         with NewFile(self._path, BLOB) as file:
             with self._timed("open"):
                 file.reserve(self._layout.blob_bytes)
@@ -129,14 +161,20 @@ class _Shard:
             with self._timed("sync"):
                 file.finish()
 
-    def _write_extent(self, file: NewFile, index: int, extent: _Extent) -> None:
+    def digest(self) -> None:
+        """Remember the digests, and write nothing."""
+        for index, extent in enumerate(self._extents):
+            self._write_extent(None, index, extent)
+
+    def _write_extent(self, file: NewFile | None, index: int, extent: _Extent) -> None:
         crc32, leaves = 0, bytearray()
         for begin, piece in self._copied(extent):
             with self._timed("digest"):
                 crc32 = zlib.crc32(piece, crc32)
                 leaves += _leaves_of(piece)
-            with self._timed("write"):
-                file.write(piece, extent.file_offset + begin, lambda: self._doing(index))
+            if file is not None:
+                with self._timed("write"):
+                    file.write(piece, extent.file_offset + begin, lambda: self._doing(index))
         self._crcs.append(crc32)
         self._leaves.append(bytes(leaves))
 
@@ -169,30 +207,39 @@ class _Shard:
                     begin += len(piece)
                     self._done += len(piece)
 
+    def describe(self, identity_json: str, scalars_json: str) -> tuple[bytes, dict[str, Any]]:
+        """The bytes of manifest.json, and the shard's entry in artifact.json."""
+        sha256 = hashlib.sha256()
+        for each in self._leaves:
+            sha256.update(each)
+        roots = [hashlib.sha256(each).hexdigest() for each in self._leaves]
+        found: tuple[bytes, dict[str, Any]] = self._layout.manifest(
+            self._name, self._crcs, roots, sha256.hexdigest(), identity_json, scalars_json
+        )
+        return found
+
     def finish(self, identity_json: str, scalars_json: str) -> dict[str, Any]:
         """Write leaves and manifest, and say what there is now."""
-        leaves = b"".join(self._leaves)
-        roots = [hashlib.sha256(each).hexdigest() for each in self._leaves]
-        sha256 = hashlib.sha256(leaves).hexdigest()
         with self._timed("publish"):
-            text, record = self._layout.manifest(self._name, self._crcs, roots, sha256, identity_json, scalars_json)
-        with self._timed("publish"):
-            write_file(self._path, LEAVES, leaves)
+            text, record = self.describe(identity_json, scalars_json)
+            write_file(self._path, LEAVES, b"".join(self._leaves))
             write_file(self._path, MANIFEST, text)
             sync_folder(self._path, f"folder {self._name}")
-        routes = (
-            [{"route": "python", "bytes": self._payload_bytes, "extents": len(self._extents)}] if self._extents else []
-        )
+        return self.report(record, "python", _residency(os.path.join(self._path, BLOB)))
+
+    def report(self, record: dict[str, Any], route: str, residency: float | None) -> dict[str, Any]:
+        """The keys of ``_native.capture_shard``; no route where nothing was written."""
+        routes = [{"route": route, "bytes": self._payload_bytes, "extents": len(self._extents)}]
         return {
             "record": json.dumps(record),
             "reasons": [],
-            "routes": routes,
+            "routes": routes if route and self._extents else [],
             "stages_s": self._stages_s,
             "payload_bytes": self._payload_bytes,
             "blob_bytes": self._layout.blob_bytes,
             "extents": len(self._extents),
             "uncovered_bytes": self._layout.uncovered_bytes,
-            "residency_after": _residency(os.path.join(self._path, BLOB)),
+            "residency_after": residency,
         }
 
     def _copied(self, extent: _Extent, stage: str = "copy") -> Iterator[tuple[int, memoryview]]:

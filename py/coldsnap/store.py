@@ -13,7 +13,6 @@ An artifact that is open has a shared lock (flock) on its blob, which the kernel
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 
 from coldsnap import errors, records
 from coldsnap.artifact import Artifact, load_native, open_artifact, shard_names
-from coldsnap.new_file import make_folder, replace_file, sync_folder
+from coldsnap.new_file import make_folder, make_folders, read_small, remove_tree, replace_file, saying, sync_folder
 from coldsnap.values import canonical, digest_of
 from coldsnap.verify import verify
 
@@ -177,8 +176,7 @@ class Store:
             IoError, NoSpaceError: A folder can't be made or removed.
         """
         folder = self.path / INCOMING
-        if not folder.is_dir():
-            _make_all(folder)
+        make_folders(folder)
         load_native().remove_stale_incoming(str(folder))
         return load_native().create_incoming(str(folder), name)
 
@@ -231,7 +229,7 @@ class Store:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Keep other processes from publishing and collecting for a moment."""
-        with _saying(
+        with saying(
             f"lock store {self.path}", "keep the store on a file system with locks, and let this user write to it"
         ):
             fd = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -253,7 +251,7 @@ class Store:
             trash = self.path / TRASH
             with contextlib.suppress(errors.ExistsError):
                 make_folder(trash, TRASH)
-            with _saying(f"move artifact {entry.artifact_root} to {TRASH}"):
+            with saying(f"move artifact {entry.artifact_root} to {TRASH}"):
                 if entry.current:
                     os.unlink(entry.path.parent / CURRENT)
                 os.rename(entry.path, trash / f"{entry.artifact_root}.{os.urandom(8).hex()}")
@@ -263,14 +261,11 @@ class Store:
         return True
 
     def _empty_trash(self) -> None:
-        import shutil  # with the archive modules, which `import coldsnap` should not wait for
-
         trash = self.path / TRASH
         if not trash.is_dir():
             return
         for path in list(trash.iterdir()):
-            with _saying(f"remove {path.name} in {TRASH}"), contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(path)  # another collector may be at it
+            remove_tree(path)
 
 
 def artifact_root(identity: str, shards: Sequence[str]) -> str:
@@ -293,7 +288,7 @@ def _point(folder: Path, root: str) -> None:
 
 def _current_root(folder: Path) -> str | None:
     path = folder / CURRENT
-    data = _read(path, _MAX_CURRENT_BYTES)
+    data = read_small(path, _MAX_CURRENT_BYTES)
     if data is None:
         return None
     try:
@@ -305,23 +300,10 @@ def _current_root(folder: Path) -> str | None:
     return root
 
 
-def _read(path: Path, max_bytes: int) -> bytes | None:
-    try:
-        with _saying(f"read {path}"), open(os.open(path, _READ), "rb") as file:
-            data = file.read(max_bytes + 1)
-    except errors.Error as cause:
-        if cause.native in (("errno", errno.ENOENT), ("errno", errno.ENOTDIR)):
-            return None
-        raise
-    if len(data) > max_bytes:
-        raise errors.FormatInvalidError(f"read {path}: it has more than {max_bytes} bytes", stage="open")
-    return data
-
-
 def _digest_folders(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    with _saying(f"list {folder}"):
+    with saying(f"list {folder}"):
         return sorted(path for path in folder.iterdir() if records.HEX64.fullmatch(path.name) and path.is_dir())
 
 
@@ -337,7 +319,7 @@ def _described(path: Path, current: str | None) -> StoredArtifact:
 
 
 def _shards(path: Path) -> list[dict[str, Any]]:
-    data = _read(path / "artifact.json", _MAX_ARTIFACT_BYTES)
+    data = read_small(path / "artifact.json", _MAX_ARTIFACT_BYTES)
     if data is None:
         raise ValueError("there is none")
     shards: list[dict[str, Any]] = json.loads(data)["shards"]
@@ -365,20 +347,3 @@ def _exclusive(path: Path) -> Iterator[bool]:
             except OSError:
                 alone = False  # it is open, or nobody can know
         yield alone
-
-
-@contextlib.contextmanager
-def _saying(doing: str, remedy: str = "") -> Iterator[None]:
-    try:
-        yield
-    except OSError as cause:
-        raise errors.from_errno(cause, doing, stage="publish", remedy=remedy) from cause
-
-
-def _make_all(path: Path) -> None:
-    if not path.parent.exists():
-        _make_all(path.parent)
-    if not path.exists():
-        with contextlib.suppress(errors.ExistsError):
-            make_folder(path, str(path))
-            sync_folder(path.parent, f"folder {path.parent}")

@@ -1,4 +1,4 @@
-"""The program of docs/c-abi.md compiles without a warning, as the page says, and restores what Python wrote."""
+"""The programs of docs/c-abi.md compile without a warning, as the page says, and agree with Python."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import coldsnap
 from coldsnap import _native
 from coldsnap.tensors import native_specs
 from tests.docs import pages
@@ -19,28 +20,32 @@ BLOCKS = [block for page in pages.code_pages() for block in pages.blocks(page, T
 STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page's program, beside the library and what that needs."""
-    folder = tmp_path_factory.mktemp("program")
+def compiled(folder: Path, name: str, block: pages.Block) -> Path:
+    """A program of the page, beside the library and what that needs."""
     for library in ("LIBRARY", "ISAL"):
         shutil.copy(TOP / os.environ[library], folder)
-    (block,) = BLOCKS
-    (folder / "restore.c").write_text(block.code)
+    (folder / f"{name}.c").write_text(block.code)
     command = [
         "cc",
         *STRICT,
         f"-I{TOP}",
-        "restore.c",
+        f"{name}.c",
         "-L.",
         "-lcoldsnap_hydration",
         "-Wl,-rpath-link,.",
         "-o",
-        "restore",
+        name,
     ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{block.where}:\n{done.stderr}"
-    return folder / "restore"
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page's first program."""
+    restore, _ = BLOCKS
+    return compiled(tmp_path_factory.mktemp("program"), "restore", restore)
 
 
 def run(program: Path, artifact: Path) -> subprocess.CompletedProcess[str]:
@@ -66,6 +71,20 @@ def test_it_says_what_is_wrong(program: Path, tmp_path: Path) -> None:
     done = run(program, tmp_path / "absent")
     assert done.returncode == 1
     assert done.stderr.startswith("request_invalid: open artifact ")
+
+
+def test_it_captures(tmp_path: Path) -> None:
+    _, block = BLOCKS
+    program = compiled(tmp_path, "capture", block)
+    done = run(program, tmp_path / "artifact")
+    assert done.returncode == 0, done.stderr
+    restored = {"weights": np.zeros((1000, 250), np.float32)}
+    receipt = coldsnap.hydrate(tmp_path / "artifact", restored)
+    assert done.stdout.startswith(f"{receipt.artifact_root}, by ")
+    assert np.array_equal(restored["weights"], np.arange(250_000, dtype=np.float32).reshape(1000, 250))
+    again = run(program, tmp_path / "artifact")
+    assert again.returncode == 1
+    assert again.stderr.startswith("exists: ")
 
 
 def test_the_library_finds_what_stands_beside_it(program: Path) -> None:

@@ -32,7 +32,7 @@ from coldsnap.errors import (
 from coldsnap.hydrate import Hydrator, hydrate
 from coldsnap.keep_cached import KeepCached
 from coldsnap.keep_cached import keep as keep_cached
-from coldsnap.ranks import Group, capture_rank
+from coldsnap.ranks import RankGroup, capture_rank
 from coldsnap.receipts import Receipt
 from coldsnap.store import Store, StoredArtifact
 from coldsnap.verify import verify
@@ -50,7 +50,6 @@ __all__ = [
     "ExistsError",
     "ExtentInfo",
     "FormatInvalidError",
-    "Group",
     "Hydrator",
     "InternalError",
     "IoError",
@@ -61,6 +60,7 @@ __all__ = [
     "OutOfMemoryError",
     "PolicyRefusedError",
     "QuarantinedError",
+    "RankGroup",
     "Receipt",
     "RequestInvalidError",
     "RouteUnavailableError",

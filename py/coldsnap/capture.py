@@ -157,7 +157,7 @@ def _free_place(path: object) -> Path:
         raise errors.RequestInvalidError(
             f"capture: the path is {path!r}", remedy="give the artifact's folder as str or PathLike[str]"
         )
-    place = Path(os.path.abspath(text))
+    place = Path.cwd() / text
     if os.path.lexists(place):
         raise errors.ExistsError(f"capture to {text}: it is there already", stage="publish", remedy="name a new path")
     if not place.parent.is_dir():

@@ -66,7 +66,7 @@ _VERDICT_SCHEMA = records.record(
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RankGroup:
     """The ranks of one capture, as each of them sees it.
 
     Attributes:
@@ -93,7 +93,7 @@ class Group:
 
 def capture_rank(
     tensors: Mapping[str, Any],
-    group: Group,
+    group: RankGroup,
     *,
     store: Store | str | os.PathLike[str],
     identity: Mapping[str, Any],
@@ -157,9 +157,9 @@ def capture_rank(
     return account.receipt()
 
 
-def _check_group(group: Group) -> None:
+def _check_group(group: RankGroup) -> None:
     doing = "capture a rank"
-    if not isinstance(group, Group):
+    if not isinstance(group, RankGroup):
         raise errors.RequestInvalidError(f"{doing}: the group is a {type(group).__name__}")
     if not _TOKEN.fullmatch(group.token):
         raise errors.RequestInvalidError(
@@ -177,7 +177,7 @@ def _check_group(group: Group) -> None:
 class _Meeting:
     """What one rank says to the others and hears from them."""
 
-    def __init__(self, store: Store, group: Group, identity: str, cancel: threading.Event | None) -> None:
+    def __init__(self, store: Store, group: RankGroup, identity: str, cancel: threading.Event | None) -> None:
         self.identity = identity
         self._store, self._group, self._cancel = store, group, cancel
         self._folder = store.path / RANKS / group.token

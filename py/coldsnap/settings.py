@@ -7,7 +7,7 @@ silently replaced. The receipt echoes every value with its source.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ KEEP_POLICIES = ("auto", "yes", "no")
 
 _RING = ("chunk_bytes", "queue_depth", "read_threads")
 _SIZE_UNITS = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
-_PREFIX = "COLDSNAP_HYDRATION_"
+_PREFIX, _CAPTURE_PREFIX = "COLDSNAP_HYDRATION_", "COLDSNAP_CAPTURE_"
 # No rows of the table: a receipt holds no path, so it names the library among its versions.
 NATIVE_LIBRARY = "COLDSNAP_HYDRATION_NATIVE_LIBRARY"
 NATIVE_SHA256 = "COLDSNAP_HYDRATION_NATIVE_SHA256"
@@ -168,7 +168,7 @@ def resolve(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
         RequestInvalidError: A value is of the wrong kind, out of range or unknown.
         RouteUnavailableError: A known value that this version can't do: digests on the device.
     """
-    _warn_of_unknown(environ)
+    _warn_of_unknown(environ, _PREFIX, {spec.variable for spec in HYDRATION} | {NATIVE_LIBRARY, NATIVE_SHA256})
     native_library(environ)  # refuses what makes no sense, also where no library will be called
     found = {spec.name: resolve_one(spec, explicit.get(spec.name), environ) for spec in HYDRATION}
     _refuse_what_is_not_here(found)
@@ -184,6 +184,7 @@ def resolve_capture(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> 
     Raises:
         RequestInvalidError: A value is of the wrong kind, out of range or unknown.
     """
+    _warn_of_unknown(environ, _CAPTURE_PREFIX, {spec.variable for spec in CAPTURE})
     found = {spec.name: resolve_one(spec, explicit.get(spec.name), environ) for spec in CAPTURE}
     ring = {spec.name: Setting(spec.default, "default") for spec in HYDRATION if spec.name in _RING}
     return found | ring
@@ -232,10 +233,9 @@ def _refuse_what_is_not_here(found: Mapping[str, Setting]) -> None:
         )
 
 
-def _warn_of_unknown(environ: Mapping[str, str]) -> None:
-    known = {spec.variable for spec in HYDRATION} | {NATIVE_LIBRARY, NATIVE_SHA256}
+def _warn_of_unknown(environ: Mapping[str, str], prefix: str, known: Set[str]) -> None:
     for variable in environ:
-        if variable.startswith(_PREFIX) and variable not in known:
+        if variable.startswith(prefix) and variable not in known:
             import difflib  # only a misspelling pays for it
 
             near = difflib.get_close_matches(variable, known, n=1, cutoff=0.0)[0]

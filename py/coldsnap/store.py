@@ -158,7 +158,11 @@ class Store:
             for entry in sorted(every, key=lambda entry: (entry.current, -entry.age_s)):
                 too_old = max_age_s is not None and entry.age_s > max_age_s
                 too_large = max_bytes is not None and total > max_bytes
-                if (too_old or too_large) and not (entry.current and keep_current) and self._trashed(entry):
+                if (
+                    (too_old or too_large)
+                    and not (entry.current and keep_current)
+                    and self._trashed(entry.path, entry.current)
+                ):
                     removed.append(entry)
                     total -= entry.nbytes
         self._empty_trash()
@@ -207,7 +211,12 @@ class Store:
                 self._refuse_another(folder, root, replace)
                 if not present:
                     self._move(incoming, shards, identity, capture, folder / root)
-                _point(folder, root)
+                try:
+                    _point(folder, root)
+                except BaseException:
+                    if not present:
+                        self._trashed(folder / root, False)
+                    raise
                 return Published(root, folder / root, present)
 
     def _refuse_another(self, folder: Path, root: str, replace: bool) -> None:
@@ -243,21 +252,20 @@ class Store:
         finally:
             os.close(fd)
 
-    def _trashed(self, entry: StoredArtifact) -> bool:
+    def _trashed(self, path: Path, current: bool) -> bool:
         """Move an artifact that nobody has open out of sight; the caller has the store's lock."""
-        with _exclusive(entry.path) as alone:
+        trash = self.path / TRASH
+        make_folders(trash)
+        with _exclusive(path) as alone:
             if not alone:
                 return False
-            trash = self.path / TRASH
-            with contextlib.suppress(errors.ExistsError):
-                make_folder(trash, TRASH)
-            with saying(f"move artifact {entry.artifact_root} to {TRASH}"):
-                if entry.current:
-                    os.unlink(entry.path.parent / CURRENT)
-                os.rename(entry.path, trash / f"{entry.artifact_root}.{os.urandom(8).hex()}")
-            sync_folder(entry.path.parent, f"the folder of {entry.artifact_root}")
+            with saying(f"move artifact {path.name} to {TRASH}", stage="publish"):
+                if current:
+                    os.unlink(path.parent / CURRENT)
+                os.rename(path, trash / f"{path.name}.{os.urandom(8).hex()}")
+            sync_folder(path.parent, f"the folder of {path.name}")
         with contextlib.suppress(OSError):
-            entry.path.parent.rmdir()  # if it was the last one
+            path.parent.rmdir()  # if it was the last one
         return True
 
     def _empty_trash(self) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import coldsnap
 from coldsnap import Store, shard_capture
-from coldsnap.ranks import Group, capture_rank
+from coldsnap.ranks import RankGroup, capture_rank
 from tests.capture import helpers
 
 LEFT, RIGHT = "shard-00-00-00", "shard-00-01-00"
@@ -36,7 +36,7 @@ def run(store: pathlib.Path, shards: tuple[str, ...], token: str = "one", **more
 
     def rank(number: int) -> Outcome:
         own = {name: value(number) if callable(value) else value for name, value in more.items()}
-        group = Group(own.pop("token", token), number, own.pop("as_seen", shards), own.pop("timeout_s", PATIENT))
+        group = RankGroup(own.pop("token", token), number, own.pop("as_seen", shards), own.pop("timeout_s", PATIENT))
         tensors = own.pop("tensors", weights(shards[number]))
         try:
             return capture_rank(tensors, group, store=store, **{"identity": IDENTITY, **own})
@@ -115,7 +115,7 @@ def test_a_rank_that_never_comes_is_not_waited_for(tmp_path: pathlib.Path) -> No
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         started = [
             threads.submit(
-                capture_rank, only_two(rank), Group("t", rank, three, IMPATIENT), store=tmp_path, identity=IDENTITY
+                capture_rank, only_two(rank), RankGroup("t", rank, three, IMPATIENT), store=tmp_path, identity=IDENTITY
             )
             for rank in (0, 1)
         ]
@@ -127,7 +127,7 @@ def test_a_rank_that_never_comes_is_not_waited_for(tmp_path: pathlib.Path) -> No
 
 def test_without_rank_0_nothing_begins(tmp_path: pathlib.Path) -> None:
     with pytest.raises(coldsnap.TimedOutError, match="rank 1 heard nothing of rank 0"):
-        capture_rank(weights(RIGHT), Group("t", 1, TWO, IMPATIENT), store=tmp_path, identity=IDENTITY)
+        capture_rank(weights(RIGHT), RankGroup("t", 1, TWO, IMPATIENT), store=tmp_path, identity=IDENTITY)
     assert_nothing_is_there(tmp_path)
 
 
@@ -136,7 +136,7 @@ def test_a_rank_that_is_killed(tmp_path: pathlib.Path) -> None:
         f"""
         import os, signal, sys
         import numpy as np
-        from coldsnap.ranks import Group, capture_rank
+        from coldsnap.ranks import RankGroup, capture_rank
 
         class Killer:
             looks = 0
@@ -146,13 +146,13 @@ def test_a_rank_that_is_killed(tmp_path: pathlib.Path) -> None:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return False
 
-        group = Group("t", 1, {TWO!r}, 60)
+        group = RankGroup("t", 1, {TWO!r}, 60)
         capture_rank({{"w": np.zeros(3 << 20)}}, group, store=sys.argv[1], identity={IDENTITY!r}, cancel=Killer())
         """
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)]) as child:
         with pytest.raises(coldsnap.TimedOutError, match="rank 1"):
-            capture_rank(weights(LEFT), Group("t", 0, TWO, 3.0), store=tmp_path, identity=IDENTITY)
+            capture_rank(weights(LEFT), RankGroup("t", 0, TWO, 3.0), store=tmp_path, identity=IDENTITY)
         assert child.wait() == -9
     assert_nothing_is_there(tmp_path)
 
@@ -223,12 +223,12 @@ def test_what_old_meetings_left_is_removed(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("group", "message"),
     [
-        (Group("../x", 0, TWO), "'../x' is no token"),
-        (Group("", 0, TWO), "is no token"),
-        (Group("t", 2, TWO), "rank 2 is none of 2"),
-        (Group("t", 0, ("shard-0-0-0",)), "'shard-0-0-0' is no shard"),
-        (Group("t", 0, ("../shard-00-00-00",)), "is no shard"),
-        (Group("t", 0, TWO, 0), "the time limit is 0 s"),
+        (RankGroup("../x", 0, TWO), "'../x' is no token"),
+        (RankGroup("", 0, TWO), "is no token"),
+        (RankGroup("t", 2, TWO), "rank 2 is none of 2"),
+        (RankGroup("t", 0, ("shard-0-0-0",)), "'shard-0-0-0' is no shard"),
+        (RankGroup("t", 0, ("../shard-00-00-00",)), "is no shard"),
+        (RankGroup("t", 0, TWO, 0), "the time limit is 0 s"),
         (("t", 0, TWO), "the group is a tuple"),
     ],
 )

@@ -104,6 +104,14 @@ def test_the_library_s_backend_is_python_unless_somebody_chose(
     assert receipt.provider == "native"
 
 
+def test_a_misspelt_variable_is_warned_of(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLDSNAP_CAPTURE_BACKENT", "direct")
+    with pytest.warns(
+        UserWarning, match="COLDSNAP_CAPTURE_BACKENT is no setting.*the nearest is COLDSNAP_CAPTURE_BACKEND"
+    ):
+        coldsnap.capture(helpers.model(), tmp_path / "artifact")
+
+
 @pytest.mark.parametrize("backend", helpers.BACKENDS)
 def test_files_are_read_only_and_folders_are_open_to_all(backend: str, tmp_path: pathlib.Path) -> None:
     before = os.umask(0o077)

@@ -160,3 +160,19 @@ def test_a_progress_function_that_raises(backend: str, tmp_path: pathlib.Path) -
         coldsnap.capture(tensors(), tmp_path / "artifact", backend=backend, progress=progress)
     assert caught.value.receipt.error["code"] == "internal"  # type: ignore[attr-defined]
     assert helpers.names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("backend", helpers.BACKENDS)
+def test_two_captures_to_one_place_at_a_time(backend: str, tmp_path: pathlib.Path) -> None:
+    caught: list[coldsnap.PolicyRefusedError] = []
+
+    def progress(done: int, total: int) -> None:
+        if not caught:
+            with pytest.raises(coldsnap.PolicyRefusedError, match="another capture is building") as refused:
+                coldsnap.capture(helpers.model(), tmp_path / "artifact", backend=backend)
+            caught.append(refused.value)
+
+    receipt = coldsnap.capture(tensors(), tmp_path / "artifact", backend=backend, progress=progress)
+    assert len(caught) == 1
+    with coldsnap.open(tmp_path / "artifact") as artifact:
+        assert artifact.artifact_root == receipt.artifact_root

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -22,6 +23,7 @@ from coldsnap import Store
 from coldsnap import store as module
 from tests.api.helpers import file_of, flip_bit
 from tests.capture import helpers
+from tests.capture.helpers import Fault, fails
 
 IDENTITY = {"model": "example", "rank": 0}
 
@@ -127,6 +129,36 @@ def test_a_damaged_current_is_no_artifact(text: str, tmp_path: pathlib.Path) -> 
     with pytest.raises(coldsnap.FormatInvalidError, match="current"):
         capture(store, 2.0)
     assert helpers.files_of(tmp_path) == before
+
+
+def test_when_current_can_not_be_moved_nothing_appears(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    first = capture(store)
+    with monkeypatch.context() as patched:
+        fault = Fault(patched, "rename", fails(errno.EIO))
+        with pytest.raises(coldsnap.IoError, match="move the new current to its place"):
+            capture(store, 2.0, replace=True)
+    assert fault.fired
+    assert [(entry.artifact_root, entry.current) for entry in store.ls()] == [(first.artifact_root, True)]
+    assert sorted(os.listdir(store.folder_of(IDENTITY))) == sorted([first.artifact_root, "current"])
+
+
+def test_an_artifact_without_current_becomes_it_with_the_next_capture(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    first = capture(store)
+    (store.folder_of(IDENTITY) / "current").unlink()  # as after a power cut between the two renames
+    assert store.current(IDENTITY) is None
+    assert "already_present" in helpers.codes(capture(store))
+    assert store.current(IDENTITY) == store.folder_of(IDENTITY) / first.artifact_root
+
+
+def test_a_current_that_names_nothing_is_replaced(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    first = capture(store)
+    shutil.rmtree(store.folder_of(IDENTITY) / first.artifact_root)
+    assert store.current(IDENTITY) is None
+    second = capture(store, 2.0)
+    assert store.current(IDENTITY) == store.folder_of(IDENTITY) / second.artifact_root
 
 
 def test_ls_says_what_is_wrong(tmp_path: pathlib.Path) -> None:

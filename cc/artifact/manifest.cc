@@ -130,13 +130,6 @@ Status CheckPlacement(const Manifest& manifest) {
   return Status::Ok();
 }
 
-// The tensors, then what follows from them and the sizes of the extents.
-Status CheckMeaning(const Manifest& manifest) {
-  RETURN_IF_ERROR(CheckTensors(manifest));
-  RETURN_IF_ERROR(CheckExtentOrder(manifest));
-  return CheckPlacement(manifest);
-}
-
 // The text is the one that WriteManifest gives.
 Result<ManifestSlices> CheckForm(std::string_view text, const Manifest& manifest) {
   CompareSink canonical(text);
@@ -147,20 +140,57 @@ Result<ManifestSlices> CheckForm(std::string_view text, const Manifest& manifest
   return slices;
 }
 
-// The text's parts have the digests that it states.
-Status CheckDigests(std::string_view text, const Manifest& manifest, const ManifestSlices& slices) {
-  const auto slice = [&](size_t begin, size_t end) { return text.substr(begin, end - begin); };
-  const Sha256 layout = LayoutDigestOfText(manifest.scalars, slice(slices.tensors_begin, slices.tensors_end));
+// The digests that the manifest states are those of its text.
+Status CheckDigests(const Manifest& manifest, const Sha256& layout, const Sha256& extents) {
   if (manifest.layout_digest != layout) {
     return Invalid(
         StrCat("layout_digest is ", ToHex(manifest.layout_digest), " but tensors and scalars have ", ToHex(layout)));
   }
-  const Sha256 root = ShardRoot(manifest, ExtentsDigestOfText(slice(slices.extents_begin, slices.extents_end)));
+  const Sha256 root = ShardRoot(manifest, extents);
   if (manifest.shard_root != root) {
     return Invalid(StrCat("shard_root is ", ToHex(manifest.shard_root), " but blob_bytes, extents and digests have ",
                           ToHex(root)));
   }
   return Status::Ok();
+}
+
+// What ScanManifest returned may be placed before all of its tensors have been looked at. The other half of the work is
+// the digest of their text.
+Result<Manifest> CheckScanned(ScannedManifest scanned, size_t text_bytes) {
+  const Manifest& manifest = scanned.manifest;
+  std::future<Status> placed = StartBeside(text_bytes, [&manifest] { return CheckPlacement(manifest); });
+  const auto check_tensors = [&manifest]() -> Status {
+    RETURN_IF_ERROR(CheckTensors(manifest));
+    return CheckExtentOrder(manifest);
+  };
+  const Status tensors = check_tensors();
+  const Sha256 layout = LayoutDigestOfText(manifest.scalars, scanned.tensors_text);
+  const Status placement = placed.get();  // also before an error leaves: it uses what is here
+  RETURN_IF_ERROR(tensors);               // first: it names the tensor or extent
+  RETURN_IF_ERROR(placement);
+  RETURN_IF_ERROR(CheckDigests(manifest, layout, scanned.extents_digest));
+  return std::move(scanned.manifest);
+}
+
+// The two halves read the manifest and change nothing.
+Result<Manifest> CheckRead(Manifest manifest, std::string_view text) {
+  std::future<Status> as_text = StartBeside(text.size(), [&manifest, text]() -> Status {
+    ASSIGN_OR_RETURN(const ManifestSlices slices, CheckForm(text, manifest));
+    const auto slice = [text](size_t begin, size_t end) { return text.substr(begin, end - begin); };
+    const std::string_view tensors = slice(slices.tensors_begin, slices.tensors_end);
+    return CheckDigests(manifest, LayoutDigestOfText(manifest.scalars, tensors),
+                        ExtentsDigestOfText(slice(slices.extents_begin, slices.extents_end)));
+  });
+  const auto check_meaning = [&manifest]() -> Status {
+    RETURN_IF_ERROR(CheckTensors(manifest));
+    RETURN_IF_ERROR(CheckExtentOrder(manifest));
+    return CheckPlacement(manifest);
+  };
+  const Status meaning = check_meaning();
+  const Status form = as_text.get();
+  RETURN_IF_ERROR(meaning);
+  RETURN_IF_ERROR(form);
+  return manifest;
 }
 
 }  // namespace
@@ -200,28 +230,11 @@ std::string WriteManifest(const Manifest& manifest) {
 }
 
 Result<Manifest> ParseManifest(std::string_view text) {
-  std::optional<ScannedManifest> scanned = ScanManifest(text);
-  Manifest manifest;
-  if (scanned) {
-    manifest = std::move(scanned->manifest);
-  } else {
-    ASSIGN_OR_RETURN(manifest, ReadManifestFields(text));
+  if (std::optional<ScannedManifest> scanned = ScanManifest(text)) {
+    return CheckScanned(*std::move(scanned), text.size());
   }
-  const auto check_text = [&]() -> Status {
-    if (scanned) return CheckDigests(text, manifest, scanned->slices);
-    ASSIGN_OR_RETURN(const ManifestSlices slices, CheckForm(text, manifest));
-    return CheckDigests(text, manifest, slices);
-  };
-  // Each half reads the manifest and changes nothing. A thread is worth its start from some 10,000 tensors on; where
-  // none can be had, async runs the half when it is asked for.
-  constexpr size_t kManyBytes = 2 * kMiB;
-  const auto policy = text.size() < kManyBytes ? std::launch::deferred : std::launch::async | std::launch::deferred;
-  std::future<Status> text_checked = std::async(policy, check_text);
-  const Status meaning = CheckMeaning(manifest);
-  const Status as_text = text_checked.get();  // also before an error leaves: it uses what is here
-  RETURN_IF_ERROR(meaning);                   // first: it names the tensor or extent
-  RETURN_IF_ERROR(as_text);
-  return manifest;
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifestFields(text));
+  return CheckRead(std::move(manifest), text);
 }
 
 std::string ExpectedHeader(const Manifest& manifest) {

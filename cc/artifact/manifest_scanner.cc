@@ -1,10 +1,15 @@
 #include "cc/artifact/manifest_scanner.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <future>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cc/artifact/canonical_json.h"
+#include "cc/artifact/dtype.h"
 #include "cc/artifact/json_text.h"
 #include "cc/artifact/limits.h"
 #include "cc/base/hex.h"
@@ -16,11 +21,11 @@ namespace {
 // the end has to be looked at.
 class Scanner {
  public:
-  explicit Scanner(std::string_view text) : text_(text), rest_(text) {}
+  explicit Scanner(std::string_view text = {}) : rest_(text) {}
 
+  bool failed() const { return failed_; }
   bool Done() const { return !failed_ && rest_.empty(); }
-  size_t position() const { return text_.size() - rest_.size(); }
-  size_t size() const { return text_.size(); }
+  std::string_view rest() const { return rest_; }
   void Fail() {
     failed_ = true;
     rest_ = {};
@@ -56,8 +61,8 @@ class Scanner {
     Expect("\"");
     return value;
   }
-  uint32_t Crc32() { return ValueOrFail(Crc32FromHex(String())); }
-  Sha256 Digest() { return ValueOrFail(Sha256FromHex(String())); }
+  uint32_t Crc32() { return ValueOrFail(Crc32FromHex(Digits(8))); }
+  Sha256 Digest() { return ValueOrFail(Sha256FromHex(Digits(64))); }
   // An object in canonical form, as text.
   std::string Object() {
     size_t depth = 0;
@@ -91,91 +96,162 @@ class Scanner {
   }
 
  private:
+  // A string of that many bytes, whatever they are: what reads digits takes nothing else.
+  std::string_view Digits(size_t count) {
+    Expect("\"");
+    const std::string_view value = rest_.substr(0, count);
+    rest_.remove_prefix(value.size());
+    Expect("\"");
+    return value;
+  }
   template <typename T>
   T ValueOrFail(const std::optional<T>& value) {
     if (!value) Fail();
     return value.value_or(T{});
   }
 
-  const std::string_view text_;
   std::string_view rest_;
   bool failed_ = false;
 };
 
-// `key` and an array with one element for each row, which `item` takes; the first column makes the rows, at most
-// `most`.
-template <typename Row, typename Item>
-void FirstColumn(Scanner& in, std::string_view key, size_t most, std::vector<Row>& rows, Item item) {
-  in.Expect(key);
-  in.Array([&] { rows.size() < most ? item(rows.emplace_back()) : in.Fail(); });
-}
-template <typename Row, typename Item>
-void Column(Scanner& in, std::string_view key, std::vector<Row>& rows, Item item) {
-  in.Expect(key);
-  size_t count = 0;
-  in.Array([&] { count < rows.size() ? item(rows[count++]) : in.Fail(); });
-  if (count != rows.size()) in.Fail();
+// Where `key` first stands at or after `from`; the text's size if nowhere. It has a colon, which is rare in names and
+// impossible in digests and numbers: looking for that alone goes at the speed of memory.
+size_t Find(std::string_view text, std::string_view key, size_t from) {
+  const size_t colon = key.find(':');
+  for (size_t at = from + colon; at < text.size(); ++at) {
+    const void* const found = std::memchr(text.data() + at, ':', text.size() - at);
+    if (found == nullptr) break;
+    at = static_cast<size_t>(static_cast<const char*>(found) - text.data());
+    if (text.substr(at - colon, key.size()) == key) return at - colon;
+  }
+  return text.size();
 }
 
-void ScanExtents(Scanner& in, std::vector<Extent>& extents) {
-  FirstColumn(in, R"({"crc32":)", in.size() / kLeastExtentText, extents, [&](Extent& e) { e.crc32 = in.Crc32(); });
-  Column(in, R"(,"file_offset":)", extents, [&](Extent& e) { e.file_offset = in.Integer(); });
-  Column(in, R"(,"nbytes":)", extents, [&](Extent& e) { e.nbytes = in.Integer(); });
-  Column(in, R"(,"sha256t":)", extents, [&](Extent& e) { e.sha256t = in.Digest(); });
-  in.Expect("}");
+// The columns of a table, each from behind its opening bracket to before its closing one, so that rows are read across
+// and each is written once. `keys` stand before the columns, the first at the begin of `table`.
+//
+// Looking for them is a guess that can't go wrong unnoticed: what stands in between has to be read to its last byte.
+template <size_t kColumns>
+std::optional<std::array<Scanner, kColumns>> ColumnsOf(std::string_view table,
+                                                       const std::array<std::string_view, kColumns>& keys) {
+  constexpr std::string_view kEnd = "]}";
+  if (!table.starts_with(keys[0]) || !table.ends_with(kEnd)) return std::nullopt;
+  table.remove_suffix(kEnd.size());
+  std::array<Scanner, kColumns> columns;
+  size_t begin = keys[0].size();
+  for (size_t i = 0; i < kColumns; ++i) {
+    const size_t end = i + 1 < kColumns ? Find(table, keys[i + 1], begin) : table.size();
+    if (begin > end) return std::nullopt;
+    columns[i] = Scanner(table.substr(begin, end - begin));
+    if (i + 1 < kColumns) begin = end + keys[i + 1].size();
+  }
+  return columns;
 }
 
-void ScanTensors(Scanner& in, std::vector<TensorRecord>& tensors) {
-  using T = TensorRecord;
-  // Rows come together aside, so that each is allocated once, in its size.
+// As many rows as a column of integers has. What is reserved and not written is not touched, so a column that lies
+// costs nothing.
+template <typename Row>
+void Reserve(std::vector<Row>& rows, const Scanner& integers, size_t most) {
+  const std::string_view column = integers.rest();
+  const auto commas = static_cast<size_t>(std::count(column.begin(), column.end(), ','));
+  if (!column.empty()) rows.reserve(std::min(commas + 1, most));
+}
+
+// `item` takes one element of each column. Whether all ended with the same row.
+template <size_t kColumns, typename Row, typename Item>
+bool ReadRows(std::array<Scanner, kColumns>& columns, std::vector<Row>& rows, Item item) {
+  const auto every = [&columns](auto test) { return std::all_of(columns.begin(), columns.end(), test); };
+  bool more = !columns[0].Done();
+  while (more) {
+    item(rows.emplace_back());
+    more = columns[0].Take(",");
+    if (more && !every([&](Scanner& in) { return &in == columns.data() || in.Take(","); })) return false;
+    if (!every([](const Scanner& in) { return !in.failed(); })) return false;
+  }
+  return every([](const Scanner& in) { return in.Done(); });
+}
+
+bool ScanExtents(std::string_view table, std::vector<Extent>& extents) {
+  constexpr std::array<std::string_view, 4> kKeys = {R"({"crc32":[)", R"(],"file_offset":[)", R"(],"nbytes":[)",
+                                                     R"(],"sha256t":[)"};
+  auto columns = ColumnsOf(table, kKeys);
+  if (!columns) return false;
+  auto& [crc32, file_offset, nbytes, sha256t] = *columns;
+  Reserve(extents, nbytes, table.size() / kLeastExtentText);
+  return ReadRows(*columns, extents, [&](Extent& e) {
+    e.crc32 = crc32.Crc32();
+    e.file_offset = file_offset.Integer();
+    e.nbytes = nbytes.Integer();
+    e.sha256t = sha256t.Digest();
+  });
+}
+
+bool ScanTensors(std::string_view table, std::vector<TensorRecord>& tensors) {
+  constexpr std::array<std::string_view, 9> kKeys = {R"({"attrs":[)",  R"(],"dtypes":[)",  R"(],"extent":[)",
+                                                     R"(],"names":[)", R"(],"objects":[)", R"(],"offset":[)",
+                                                     R"(],"roles":[)", R"(],"shapes":[)",  R"(],"strides":[)"};
+  auto columns = ColumnsOf(table, kKeys);
+  if (!columns) return false;
+  auto& [attrs, dtypes, extent, names, objects, offset, roles, shapes, strides] = *columns;
+  Reserve(tensors, objects, table.size() / kLeastTensorText);
+  // Arrays come together aside, so that each is allocated once, in its size.
   std::vector<uint64_t> integers;
-  const auto integer_row = [&](std::vector<uint64_t>& row) {
+  const auto integer_row = [&integers](Scanner& in, std::vector<uint64_t>& row) {
     integers.clear();
     in.Array([&] { integers.push_back(in.Integer()); });
-    row = integers;
+    row.assign(integers.begin(), integers.end());
   };
   std::vector<std::string_view> strings;
-  const auto string_row = [&](std::vector<std::string>& row) {
+  return ReadRows(*columns, tensors, [&](TensorRecord& t) {
     strings.clear();
-    in.Array([&] { strings.push_back(in.String()); });
-    row.assign(strings.begin(), strings.end());
-  };
-  const auto extent = [&](T& t) {
-    if (in.Take("null")) return;
-    const uint64_t value = in.Integer();
-    if (value > UINT32_MAX) in.Fail();
-    t.extent = static_cast<uint32_t>(value);
-  };
-  FirstColumn(in, R"({"attrs":)", in.size() / kLeastTensorText, tensors, [&](T& t) { string_row(t.attrs); });
-  Column(in, R"(,"dtypes":)", tensors, [&](T& t) { t.dtype = in.String(); });
-  Column(in, R"(,"extent":)", tensors, extent);
-  Column(in, R"(,"names":)", tensors, [&](T& t) { t.name = in.String(); });
-  Column(in, R"(,"objects":)", tensors, [&](T& t) { t.object = in.Integer(); });
-  Column(in, R"(,"offset":)", tensors, [&](T& t) { t.offset = in.Integer(); });
-  Column(in, R"(,"roles":)", tensors, [&](T& t) { t.role = in.String(); });
-  Column(in, R"(,"shapes":)", tensors, [&](T& t) { integer_row(t.shape); });
-  Column(in, R"(,"strides":)", tensors, [&](T& t) { integer_row(t.strides); });
-  in.Expect("}");
+    attrs.Array([&] { strings.push_back(attrs.String()); });
+    t.attrs.assign(strings.begin(), strings.end());
+    t.dtype = dtypes.String();
+    if (!extent.Take("null")) {
+      const uint64_t value = extent.Integer();
+      if (value > UINT32_MAX) extent.Fail();
+      t.extent = static_cast<uint32_t>(value);
+    }
+    t.name = names.String();
+    t.object = objects.Integer();
+    t.offset = offset.Integer();
+    t.role = roles.String();
+    integer_row(shapes, t.shape);
+    integer_row(strides, t.strides);
+    if (FindDtype(t.dtype) == nullptr || t.shape.size() != t.strides.size()) dtypes.Fail();
+  });
 }
 
-}  // namespace
+// The long values of the text, and what stands around them.
+struct Parts {
+  std::string_view head, extents, middle, tensors;
+};
 
-std::optional<ScannedManifest> ScanManifest(std::string_view text) {
+Parts Split(std::string_view text) {
+  constexpr std::string_view kTensorsKey = R"(,"tensors":)";
+  const size_t extents = Find(text, R"({"crc32":[)", 0);
+  const size_t middle = Find(text, R"(,"format":)", extents);
+  const size_t tensors = std::min(Find(text, R"(,"tensors":{"attrs":[)", middle) + kTensorsKey.size(), text.size());
+  const size_t end = text.ends_with('}') ? text.size() - 1 : text.size();
+  return {.head = text.substr(0, extents),
+          .extents = text.substr(extents, middle - extents),
+          .middle = text.substr(middle, tensors - middle),
+          .tensors = text.substr(tensors, std::max(tensors, end) - tensors)};
+}
+
+bool ScanHead(std::string_view text, Manifest& manifest) {
   Scanner in(text);
-  ScannedManifest scanned;
-  auto& [manifest, slices] = scanned;
   in.Expect(R"({"blob_bytes":)");
   manifest.blob_bytes = in.Integer();
   in.Expect(R"(,"data_start":)");
   manifest.data_start = in.Integer();
   if (in.Take(R"(,"extensions":)")) manifest.extensions = in.Object();
   in.Expect(R"(,"extents":)");
-  // An extent and its tensor take about 200 bytes of text. Too much reserved is memory never touched, too little is
-  // one growth, so a guess does.
-  manifest.extents.reserve(text.size() / 160);
-  slices.extents_begin = in.position();
-  ScanExtents(in, manifest.extents);
-  slices.extents_end = in.position();
+  return in.Done();
+}
+
+bool ScanMiddle(std::string_view text, Manifest& manifest) {
+  Scanner in(text);
   in.Expect(StrCat(R"(,"format":)", kFormatVersion, R"(,"header_sha256":)"));
   manifest.header_sha256 = in.Digest();
   in.Expect(R"(,"identity":)");
@@ -189,13 +265,29 @@ std::optional<ScannedManifest> ScanManifest(std::string_view text) {
   in.Expect(R"(,"shard_root":)");
   manifest.shard_root = in.Digest();
   in.Expect(R"(,"tensors":)");
-  // Most tensors have an extent of their own; moving all of them on each doubling would cost as much as reading.
-  manifest.tensors.reserve(manifest.extents.size() + manifest.extents.size() / 8);
-  slices.tensors_begin = in.position();
-  ScanTensors(in, manifest.tensors);
-  slices.tensors_end = in.position();
-  in.Expect("}");
-  if (!in.Done()) return std::nullopt;
+  return in.Done();
+}
+
+}  // namespace
+
+std::optional<ScannedManifest> ScanManifest(std::string_view text) {
+  const Parts parts = Split(text);
+  ScannedManifest scanned;
+  Manifest& manifest = scanned.manifest;
+  std::vector<TensorRecord> tensors;
+  std::future<bool> all_but_tensors = StartBeside(text.size(), [&] {
+    if (!ScanHead(parts.head, manifest) || !ScanMiddle(parts.middle, manifest)) return false;
+    if (!ScanExtents(parts.extents, manifest.extents)) return false;
+    scanned.extents_digest = ExtentsDigestOfText(parts.extents);
+    return true;
+  });
+  const bool tensors_fit = ScanTensors(parts.tensors, tensors);
+  if (!all_but_tensors.get() || !tensors_fit || !text.ends_with('}')) return std::nullopt;
+  const size_t extents = manifest.extents.size();
+  const auto inside = [extents](const TensorRecord& t) { return !t.extent || *t.extent < extents; };
+  if (!std::all_of(tensors.begin(), tensors.end(), inside)) return std::nullopt;
+  manifest.tensors = std::move(tensors);
+  scanned.tensors_text = parts.tensors;
   return scanned;
 }
 

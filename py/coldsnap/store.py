@@ -289,6 +289,10 @@ def artifact_root(identity: str, shards: Sequence[str]) -> str:
 
 
 def _point(folder: Path, root: str) -> None:
+    """Make an artifact the current one; the caller has the store's lock."""
+    with saying(f"remove what a killed process left in {folder}", stage="publish"):
+        for path in folder.glob(f".{CURRENT}.*"):
+            path.unlink()
     if _current_root(folder) != root:
         text = json.dumps({"artifact_root": root, "format": FORMAT}, separators=(",", ":"))
         replace_file(folder, CURRENT, text.encode())

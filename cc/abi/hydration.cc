@@ -64,7 +64,8 @@ class Told {
             .publish_s = stages.publish,
             .wall_s = report_.wall_s,
             .gds_path = report_.gds ? Literal(GdsPathName(report_.gds->path)) : nullptr,
-            .gds_evidence = report_.gds ? report_.gds->text.c_str() : nullptr};
+            .gds_evidence = report_.gds ? report_.gds->text.c_str() : nullptr,
+            .place = Literal(PlaceName(report_.place))};
   }
 
  private:
@@ -101,6 +102,7 @@ Result<HydrateOptions> OptionsOf(const coldsnap_hydration_run_options& given) {
   HydrateOptions options;
   ASSIGN_OR_RETURN(options.backend, BackendNamed(given.backend == nullptr ? "auto" : given.backend));
   ASSIGN_OR_RETURN(options.verify, VerifyNamed(given.verify == nullptr ? "crc32+sha256" : given.verify));
+  ASSIGN_OR_RETURN(options.place, PlaceNamed(given.place == nullptr ? "auto" : given.place));
   if (given.stream_count != 0 && given.streams == nullptr) {
     return Status(Code::kRequestInvalid, StrCat("streams is NULL, and stream_count is ", given.stream_count));
   }

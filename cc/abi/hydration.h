@@ -91,6 +91,8 @@ typedef struct coldsnap_hydration_run_options {
   coldsnap_hydration_callback confirm;   // the last word before the ranges are the caller's; non-zero poisons them. For
                                          // a "none" whose file must still be what it was
   void* user;
+  const char* place;  // where digests are computed: "auto", "host", "device", "both"; NULL: "auto", the device where it
+                      // can, but for host memory
 } coldsnap_hydration_run_options;
 
 // Where an extent goes: memory of the device, of the extent's size.
@@ -128,6 +130,7 @@ typedef struct coldsnap_hydration_report {
   double wall_s;
   const char* gds_path;      // the path that GPUDirect Storage really took; NULL: it was not used
   const char* gds_evidence;  // how that is known; NULL as well
+  const char* place;         // where digests were computed: "host", "device", "both"
 } coldsnap_hydration_report;
 
 // Makes ring, threads and streams for runs with these options before there is one, and says how many seconds it took.

@@ -45,4 +45,14 @@ struct Reason {
 // full verification (docs/architecture.md, section 8).
 enum class Verify : uint8_t { kCrc32, kCrc32Sha256, kNone };
 
+// Where they are computed: from the staged bytes, over the final memory after the copy, or both. kAuto lets us choose.
+enum class Place : uint8_t { kAuto, kHost, kDevice, kBoth };
+
+// Of one leaf. Written by the device too, so its layout is fixed.
+struct LeafDigest {
+  Sha256 sha256{};
+  uint32_t crc32 = 0;
+};
+static_assert(sizeof(LeafDigest) == 36);
+
 }  // namespace coldsnap

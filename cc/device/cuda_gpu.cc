@@ -7,10 +7,12 @@
 #include <charconv>
 #include <chrono>
 #include <iterator>
+#include <limits>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "cc/device/hash_leaves.h"
 #include "cc/device/host_gpu.h"
 #include "cc/device/scatter.h"
 #include "cc/sys/clock.h"
@@ -134,7 +136,12 @@ constexpr size_t kManyPieces = 4;
 
 class CudaLane final : public Lane {
  public:
-  CudaLane(Stream stream, bool scatters) : stream_(std::move(stream)), scatters_(scatters) {}
+  struct Hashing {
+    Stream stream;  // of its own: copies go on meanwhile
+    Event copied;
+  };
+  CudaLane(Stream stream, bool scatters, Hashing hashing)
+      : stream_(std::move(stream)), scatters_(scatters), hashing_(std::move(hashing)) {}
 
   Status Begin(Mark& mark) override { return static_cast<CudaMark&>(mark).RecordStart(stream_.get()); }
   Status CopyToDevice(std::span<const CopyIn> copies) override {
@@ -156,7 +163,29 @@ class CudaLane final : public Lane {
                     StrCat("copy ", from.nbytes, " bytes from the device"));
   }
   Status Record(Mark& mark) override { return static_cast<CudaMark&>(mark).RecordEnd(stream_.get()); }
-  Status Drain() override { return FromCuda(cudaStreamSynchronize(stream_.get()), "wait for the copies of a stream"); }
+  Status HashLeaves(std::span<const DeviceRange> ranges, Verify verify, LeafDigest* out, Mark& mark) override {
+    COLDSNAP_CHECK(ranges.size() <= kMaxHashRanges);
+    HashTable table;
+    table.out = out;
+    for (const DeviceRange& range : ranges) {
+      COLDSNAP_CHECK(range.nbytes <= std::numeric_limits<uint32_t>::max());
+      table.ranges[table.count++] = {
+          .address = range.address, .nbytes = static_cast<uint32_t>(range.nbytes), .first_leaf = table.leaves};
+      table.leaves += static_cast<uint32_t>(LeavesOf(range.nbytes));
+    }
+    const cudaStream_t stream = hashing_.stream.get();
+    RETURN_IF_ERROR(FromCuda(cudaEventRecord(hashing_.copied.get(), stream_.get()), "record the end of copies"));
+    RETURN_IF_ERROR(FromCuda(cudaStreamWaitEvent(stream, hashing_.copied.get(), 0), "put digests behind copies"));
+    RETURN_IF_ERROR(static_cast<CudaMark&>(mark).RecordStart(stream));
+    RETURN_IF_ERROR(FromCuda(coldsnap_hash_leaves(&table, verify == Verify::kCrc32Sha256, stream),
+                             StrCat("hash ", table.leaves, " leaves on the device")));
+    return static_cast<CudaMark&>(mark).RecordEnd(stream);
+  }
+  Status Drain() override {
+    Status copies = FromCuda(cudaStreamSynchronize(stream_.get()), "wait for the copies of a stream");
+    Status digests = FromCuda(cudaStreamSynchronize(hashing_.stream.get()), "wait for the digests of a stream");
+    return copies.ok() ? digests : copies;
+  }
 
  private:
   Status Scatter(std::span<const CopyIn> copies) {
@@ -196,6 +225,7 @@ class CudaLane final : public Lane {
 
   Stream stream_;
   bool scatters_;
+  Hashing hashing_;
   std::vector<CopyIn> small_;  // this and what follows: of the last copies, kept for their memory
   std::vector<void*> to_;
   std::vector<const void*> from_;
@@ -256,7 +286,11 @@ class CudaGpu final : public Gpu {
     ASSIGN_OR_RETURN(Stream stream, NewStream());
     const ScopedDevice device(ordinal_);
     RETURN_IF_ERROR(device.status());
-    return std::unique_ptr<Lane>(std::make_unique<CudaLane>(std::move(stream), coldsnap_scatter_works()));
+    CudaLane::Hashing hashing;
+    ASSIGN_OR_RETURN(hashing.stream, NewStream());
+    ASSIGN_OR_RETURN(hashing.copied, NewEvent(cudaEventDisableTiming));
+    return std::unique_ptr<Lane>(
+        std::make_unique<CudaLane>(std::move(stream), coldsnap_scatter_works(), std::move(hashing)));
   }
 
   Result<std::unique_ptr<Mark>> NewMark(bool timed) override {
@@ -291,6 +325,15 @@ class CudaGpu final : public Gpu {
   }
 
   std::optional<int> NumaNode() const override { return node_; }
+  Status CanHashLeaves() override {
+    const ScopedDevice device(ordinal_);
+    RETURN_IF_ERROR(device.status());
+    if (coldsnap_hash_leaves_works()) return Status::Ok();
+    return Status(Code::kRouteUnavailable,
+                  StrCat("compute digests on ", Name(), ": this build has no kernel that runs on it"))
+        .WithRemedy("set COLDSNAP_VERIFY_PLACE=host");
+  }
+  bool IsHost() const override { return false; }
   Status MakeCurrent() override { return FromCuda(cudaSetDevice(ordinal_), StrCat("select ", Name())); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override {
     const ScopedDevice device(ordinal_);

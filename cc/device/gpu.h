@@ -47,9 +47,15 @@ class Lane {
   }
   virtual Status CopyToHost(std::byte* to, const DeviceRange& from) = 0;
   virtual Status Record(Mark& mark) = 0;
-  // Blocks until every copy of this lane has been done.
+  // Cuts each range of the device's memory into leaves from its start and writes their digests, those that `verify`
+  // asks for, to `out`, which is pinned, one after the other. Computed by the device, behind the copies that this lane
+  // has been given; those that follow don't wait for it. `mark` is recorded behind it. At most kMaxHashRanges ranges,
+  // each below 4 GiB. Only where CanHashLeaves().
+  virtual Status HashLeaves(std::span<const DeviceRange> ranges, Verify verify, LeafDigest* out, Mark& mark) = 0;
+  // Blocks until everything that this lane was given has been done.
   virtual Status Drain() = 0;
 };
+inline constexpr size_t kMaxHashRanges = 512;
 
 // Page-locked memory at a 2 MiB boundary; unlocked and unmapped when it goes.
 class PinnedMemory {
@@ -81,6 +87,10 @@ class Gpu {
   virtual Result<DeviceRange> AllocationOf(uint64_t address) = 0;
   // The node of the machine that the device hangs on; none where that makes no difference or isn't known.
   virtual std::optional<int> NumaNode() const = 0;
+  // Ok where lanes can hash, else why not.
+  virtual Status CanHashLeaves() = 0;
+  // Whether the host's processors read this memory as fast as their own, so that they may as well hash on the way.
+  virtual bool IsHost() const = 0;
   // Makes this device the calling thread's current one, for libraries that ask which it is. For threads of our own.
   virtual Status MakeCurrent() = 0;
   // Returns once everything that was submitted to the caller's streams before this call has been done.

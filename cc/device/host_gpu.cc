@@ -1,52 +1,65 @@
 #include "cc/device/host_gpu.h"
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "cc/digest/crc32.h"
+#include "cc/digest/sha256.h"
 #include "cc/sys/clock.h"
 #include "cc/sys/memory.h"
 
 namespace coldsnap {
 namespace {
 
-struct Copy {
-  std::byte* to = nullptr;
-  const std::byte* from = nullptr;
-  uint64_t nbytes = 0;
-};
-
 std::byte* HostPointer(const DeviceRange& range) {
   return reinterpret_cast<std::byte*>(range.address);  // NOLINT(performance-no-int-to-ptr): the caller's address
 }
 
-// Holds the copies that its lane has put off.
+// Holds what its lane has put off. Whoever waits does it, and a lane whose digests come behind it may, too.
 class HostMark final : public Mark {
  public:
-  void Add(const Copy& copy, CopyTime when) {
-    if (when == CopyTime::kLatest) {
-      late_.push_back(copy);
-    } else {
-      Do(copy);
-    }
+  using Work = std::function<void()>;
+
+  void Add(Work work, CopyTime when) {
+    const std::lock_guard lock(mutex_);
+    late_.push_back(std::move(work));
+    if (when == CopyTime::kAtOnce) DoAll();
   }
   Status Wait() override {
-    for (const Copy& copy : std::exchange(late_, {})) Do(copy);
+    const std::lock_guard lock(mutex_);
+    DoAll();
     return Status::Ok();
   }
-  double BusySeconds() override { return std::exchange(busy_s_, 0); }
+  double BusySeconds() override {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(busy_s_, 0);
+  }
 
  private:
-  void Do(const Copy& copy) {
+  void DoAll() {
     const Stopwatch watch;
-    std::memcpy(copy.to, copy.from, copy.nbytes);
+    for (const Work& work : std::exchange(late_, {})) work();
     busy_s_ += watch.Seconds();
   }
 
-  std::vector<Copy> late_;
+  std::mutex mutex_;
+  std::vector<Work> late_;
   double busy_s_ = 0;
 };
+
+void HashRange(std::span<const std::byte> bytes, Verify verify, LeafDigest* out) {
+  for (; !bytes.empty(); ++out) {
+    const auto leaf = bytes.first(std::min<size_t>(kLeafBytes, bytes.size()));
+    out->crc32 = Crc32(0, leaf);
+    if (verify == Verify::kCrc32Sha256) out->sha256 = Sha256Of(leaf);
+    bytes = bytes.subspan(leaf.size());
+  }
+}
 
 class HostLane final : public Lane {
  public:
@@ -57,23 +70,44 @@ class HostLane final : public Lane {
     return Status::Ok();
   }
   Status CopyToDevice(std::span<const CopyIn> copies) override {
-    for (const auto& [to, from] : copies) open_->Add({.to = HostPointer(to), .from = from, .nbytes = to.nbytes}, when_);
+    for (const auto& [to, from] : copies) Copy(HostPointer(to), from, to.nbytes);
     return Status::Ok();
   }
   Status CopyToHost(std::byte* to, const DeviceRange& from) override {
-    open_->Add({.to = to, .from = HostPointer(from), .nbytes = from.nbytes}, when_);
+    Copy(to, HostPointer(from), from.nbytes);
     return Status::Ok();
   }
   Status Record(Mark& mark) override {
     COLDSNAP_CHECK(&mark == open_);
-    open_ = nullptr;
+    if (when_ == CopyTime::kLatest) recorded_.push_back(std::exchange(open_, nullptr));
     return Status::Ok();
   }
-  Status Drain() override { return Status::Ok(); }  // marks do the work, and whoever has one waits for it
+  Status HashLeaves(std::span<const DeviceRange> ranges, Verify verify, LeafDigest* out, Mark& mark) override {
+    const auto work = [ranges = std::vector(ranges.begin(), ranges.end()), verify, out,
+                       behind = std::exchange(recorded_, {})]() mutable {
+      for (HostMark* const copies : behind) static_cast<void>(copies->Wait());
+      for (const DeviceRange& range : ranges) {
+        HashRange({HostPointer(range), range.nbytes}, verify, out);
+        out += LeavesOf(range.nbytes);
+      }
+    };
+    static_cast<HostMark&>(mark).Add(work, when_);
+    return Status::Ok();
+  }
+  // Marks do the work, and whoever has one waits for it.
+  Status Drain() override {
+    recorded_.clear();
+    return Status::Ok();
+  }
 
  private:
+  void Copy(std::byte* to, const std::byte* from, uint64_t nbytes) {
+    open_->Add([=] { std::memcpy(to, from, nbytes); }, when_);
+  }
+
   CopyTime when_;
   HostMark* open_ = nullptr;
+  std::vector<HostMark*> recorded_;  // since the last digests, where copies are late
 };
 
 class HostPinned final : public PinnedMemory {
@@ -116,6 +150,8 @@ class HostGpu final : public Gpu {
     return DeviceRange{.address = 0, .nbytes = std::numeric_limits<uint64_t>::max()};
   }
   std::optional<int> NumaNode() const override { return std::nullopt; }
+  Status CanHashLeaves() override { return Status::Ok(); }
+  bool IsHost() const override { return true; }
   Status MakeCurrent() override { return Status::Ok(); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override {
     if (streams.empty()) return Status::Ok();

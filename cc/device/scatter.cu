@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include "cc/device/kernel_works.h"
 #include "cc/device/scatter.h"
 
 namespace coldsnap {
@@ -38,15 +39,7 @@ __global__ void Scatter(const __grid_constant__ ScatterTable table) {
 extern "C" {
 
 bool coldsnap_scatter_works() {
-  int device = 0;
-  int same_address = 0;
-  cudaFuncAttributes attributes{};
-  const bool works =
-      cudaGetDevice(&device) == cudaSuccess &&
-      cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem, device) == cudaSuccess &&
-      same_address != 0 && cudaFuncGetAttributes(&attributes, coldsnap::Scatter) == cudaSuccess;
-  if (!works) static_cast<void>(cudaGetLastError());  // no kernel for this device: the caller has another way
-  return works;
+  return coldsnap::KernelWorks(coldsnap::Scatter);
 }
 
 cudaError_t coldsnap_scatter(const coldsnap::ScatterTable* table, cudaStream_t stream) {

@@ -71,6 +71,23 @@ Hands HandsForGds(const HydrateOptions& options, size_t buffered_windows, size_t
   return hands;
 }
 
+bool IsOnDevice(Place place) { return place == Place::kDevice || place == Place::kBoth; }
+
+// Where the digests are computed; `reason` is why not on the device, where that would have been chosen.
+Result<Place> PlaceFor(const HydrateOptions& options, Gpu& gpu, Reason& reason) {
+  if (options.verify == Verify::kNone || options.place == Place::kHost) return Place::kHost;
+  // Host memory is hashed on the way: on its last place that were one more pass over memory.
+  if (options.place == Place::kAuto && gpu.IsHost()) return Place::kHost;
+  const Status can = gpu.CanHashLeaves();
+  if (options.place != Place::kAuto) {
+    if (!can.ok()) return Status(can).WithStage("device");
+    return options.place;
+  }
+  if (can.ok()) return Place::kDevice;
+  reason = {"device_digests_unavailable", can.message()};
+  return Place::kHost;
+}
+
 HydrateReport::Part PartOf(const ReadPlan& plan, const Share& share) {
   HydrateReport::Part part;
   std::optional<uint32_t> last;  // windows and their segments stand in the extents' order
@@ -95,8 +112,11 @@ class Restore {
     RETURN_IF_ERROR(CheckOptions(options_));
     ASSIGN_OR_RETURN(ranges_, RangesByExtent(artifact_, targets, gpu_));
     RETURN_IF_ERROR(CheckBlobSize(artifact_));
-    Result<Routes> opened = Routes::Open(
-        artifact_, {.backend = options_.backend, .verify = options_.verify, .gds_driver = options_.gds_driver});
+    ASSIGN_OR_RETURN(report_.place, PlaceFor(options_, gpu_, place_reason_));
+    Result<Routes> opened =
+        Routes::Open(artifact_, {.backend = options_.backend,
+                                 .needs_host = options_.verify != Verify::kNone && report_.place != Place::kDevice,
+                                 .gds_driver = options_.gds_driver});
     if (!opened.ok()) return std::move(opened).status().WithStage("file");
     Routes routes = *std::move(opened);
     const bool own_chunk = routes.past_the_cache() && options_.direct_chunk_bytes != 0;
@@ -118,10 +138,12 @@ class Restore {
     // destinations that look untouched.
     handover.Begin();
     stage_.Next("move");
-    Verifier verifier(artifact_, plan_, options_.verify);
-    Status status = MoveEverything(hands, verifier);
+    Verifier on_host(artifact_, plan_, report_.place == Place::kDevice ? Verify::kNone : options_.verify);
+    Verifier on_device(artifact_, plan_, options_.verify);
+    Status status = MoveEverything(hands, on_host, on_device);
     if (status.ok()) stage_.Next("publish");
-    if (status.ok()) status = verifier.Finish();
+    if (status.ok()) status = on_host.Finish();
+    if (status.ok() && OnDevice()) status = on_device.Finish();
     if (status.ok()) status = ProveGds();
     if (status.ok() && options_.confirm) status = options_.confirm();
     if (!status.ok()) {
@@ -148,11 +170,14 @@ class Restore {
     return wanted;
   }
 
+  bool OnDevice() const { return IsOnDevice(report_.place); }
+
   void Describe() {
     const Route past = gds_ != nullptr ? Route::kGds : Route::kDirect;
     report_.parts[static_cast<size_t>(Route::kBuffered)] = PartOf(plan_, dealt_.buffered);
     report_.parts[static_cast<size_t>(past)] = PartOf(plan_, dealt_.direct);
     report_.reasons = std::move(dealt_.reasons);
+    if (!place_reason_.code.empty()) report_.reasons.push_back(place_reason_);
     report_.read_bytes = plan_.read_bytes;
     report_.chunk_bytes = options_.chunk_bytes;
     for (const DeviceRange& range : ranges_) {
@@ -170,7 +195,9 @@ class Restore {
     const size_t direct = dealt_.direct.windows.size();
     const Hands hands =
         gds_ != nullptr ? HandsForGds(options_, buffered, direct, slots) : HandsFor(options_, buffered, direct, slots);
-    RETURN_IF_ERROR(with_.MakeHands(hands));
+    lanes_ = Readers::LanesFor(hands, gds_ != nullptr, OnDevice());
+    RETURN_IF_ERROR(with_.MakeHands(hands, lanes_, OnDevice()));
+    report_.pinned_bytes += OnDevice() ? with_.desks_.pinned_bytes() : 0;
     if (gds_ != nullptr) RETURN_IF_ERROR(RegisterDestinations().WithStage("device"));
     if (const Status placed = with_.crew_.placement(); !placed.ok()) {
       report_.reasons.push_back({"numa_refused", placed.message()});
@@ -213,13 +240,23 @@ class Restore {
   }
 
   // Returns with nothing in flight any more, whatever happened.
-  Status MoveEverything(const Hands& hands, Verifier& verifier) {
+  Status MoveEverything(const Hands& hands, Verifier& on_host, Verifier& on_device) {
     // Where the rest comes from the drive, reading ahead would read it twice.
     const bool jumps = hands.read_and_send != 0 && hands.read != 0;
     if (jumps) ExpectJumps(artifact_.blob_fd(), true);
     Ring* const ring = StagedWindows() != 0 ? with_.ring_.get() : nullptr;
-    Readers readers(plan_, dealt_.buffered, dealt_.direct, gds_, ranges_, gpu_, ring, with_.lanes_, verifier,
-                    options_.trace);
+    Readers readers({.plan = plan_,
+                     .buffered = dealt_.buffered,
+                     .direct = dealt_.direct,
+                     .ranges = ranges_,
+                     .gpu = gpu_,
+                     .lanes = std::span(with_.lanes_).first(static_cast<size_t>(lanes_)),
+                     .on_host = on_host,
+                     .gds = gds_,
+                     .ring = ring,
+                     .on_device = OnDevice() ? &on_device : nullptr,
+                     .desks = &with_.desks_,
+                     .trace = options_.trace});
     Status status = readers.Run(with_.crew_, hands, [this](uint64_t done) {
       return options_.tick ? options_.tick(done, report_.payload_bytes) : Status::Ok();
     });
@@ -265,6 +302,8 @@ class Restore {
   ReadPlan plan_;
   Routes::Dealt dealt_;
   GdsReader* gds_ = nullptr;
+  int lanes_ = 0;
+  Reason place_reason_;  // none where its code is empty
   HydrateReport report_;
 };
 
@@ -302,12 +341,13 @@ Status Hydrator::MakeRing(int slots, uint64_t slot_bytes, uint64_t pinned_max_by
   return Status::Ok();
 }
 
-Status Hydrator::MakeHands(const Hands& hands) {
-  while (static_cast<int>(lanes_.size()) < hands.lanes()) {
+Status Hydrator::MakeHands(const Hands& hands, int lanes, bool on_device) {
+  while (static_cast<int>(lanes_.size()) < lanes) {
     Result<std::unique_ptr<Lane>> lane = gpu_.OpenLane();
     if (!lane.ok()) return std::move(lane).status().WithStage("device");
     lanes_.push_back(*std::move(lane));
   }
+  if (on_device) RETURN_IF_ERROR(desks_.Grow(gpu_, static_cast<size_t>(lanes)));
   return crew_.Grow(hands.all(), gpu_.NumaNode());
 }
 
@@ -318,7 +358,13 @@ Result<double> Hydrator::Prepare(const HydrateOptions& options) {
   Status status = MakeRing(options.queue_depth, SlotBytes(options.chunk_bytes), options.pinned_max_bytes);
   const bool buffered = options.backend != Backend::kDirect;
   const bool direct = options.backend != Backend::kBuffered;
-  if (status.ok()) status = MakeHands(HandsFor(options, buffered ? 64 : 0, direct ? 64 : 0, ring_->slots()));
+  if (status.ok()) {
+    const Hands hands = HandsFor(options, buffered ? 64 : 0, direct ? 64 : 0, ring_->slots());
+    Reason reason;
+    const Result<Place> place = PlaceFor(options, gpu_, reason);
+    status = place.ok() ? MakeHands(hands, Readers::LanesFor(hands, false, IsOnDevice(*place)), IsOnDevice(*place))
+                        : place.status();
+  }
   busy_ = false;
   if (!status.ok()) return std::move(status).Prefixed("prepare restores: ").WithStage("ring");
   return watch.Seconds();

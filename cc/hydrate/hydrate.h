@@ -15,6 +15,7 @@
 #include "cc/base/types.h"
 #include "cc/device/gpu.h"
 #include "cc/hydrate/crew.h"
+#include "cc/hydrate/device_checker.h"
 #include "cc/hydrate/open_artifact.h"
 #include "cc/hydrate/readers.h"
 #include "cc/hydrate/route.h"
@@ -27,6 +28,7 @@ namespace coldsnap {
 struct HydrateOptions {
   Backend backend = Backend::kAuto;
   Verify verify = Verify::kCrc32Sha256;
+  Place place = Place::kAuto;          // kAuto: the device where it can, but for host memory
   uint64_t chunk_bytes = 4 * kMiB;     // of wanted data in one read; a multiple of 65536, at most 1 GiB
   int queue_depth = 8;                 // slots of the ring, 1..64
   int read_threads = 4;                // from the page cache, 1..64; no more than slots and reads are started
@@ -62,10 +64,11 @@ struct HydrateReport {
   std::optional<double> residency_after;
   uint64_t chunk_bytes = 0;  // as they were used
   int queue_depth = 0;
-  uint64_t pinned_bytes = 0;
+  uint64_t pinned_bytes = 0;  // the ring, and what the device writes digests to: 18 KiB a thread, 2 MiB at least
+  Place place = Place::kHost;  // where digests were computed, never kAuto
   std::optional<GdsEvidence> gds;  // the path that GPUDirect Storage took, where it was used
-  // Seconds on the monotonic clock. read and digest are the mean over their threads and overlap with copy, which is the
-  // device's busy time over all streams, from every eighth slot.
+  // Seconds on the monotonic clock. read and digest are the mean over their threads (of digests on the device, its busy
+  // time) and overlap with copy, which is the device's busy time over all streams, from every eighth slot.
   struct Stages {
     double open = 0;  // residency, choice of the routes, trial read
     double ring = 0;  // pin the ring, start threads and streams; about nothing when they are there already
@@ -106,13 +109,14 @@ class Hydrator {
   friend class Restore;
   Status CheckFree();
   Status MakeRing(int slots, uint64_t slot_bytes, uint64_t pinned_max_bytes);
-  Status MakeHands(const Hands& hands);
+  Status MakeHands(const Hands& hands, int lanes, bool on_device);
 
   Gpu& gpu_;
   std::atomic<bool> busy_ = false;
   int asked_slots_ = 0;  // of the ring; it may have got fewer
   std::unique_ptr<Ring> ring_;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  CheckDesks desks_;
   Crew crew_;  // goes first
 };
 

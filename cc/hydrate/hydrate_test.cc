@@ -157,7 +157,8 @@ TEST_F(HydratorTest, LaterRestoresMakeNothing) {
   Hydrator hydrator(gpu);
   const HydrateOptions options{.chunk_bytes = kLeafBytes, .queue_depth = 6, .read_threads = 3};
   ASSERT_TRUE(hydrator.Prepare(options).ok());
-  EXPECT_EQ(gpu.pins, 1);
+  const int pins = gpu.pins;  // the ring, and on a device what it writes digests to
+  EXPECT_GT(pins, 0);
   const int lanes = gpu.lanes;
   EXPECT_GT(lanes, 0);
   for (const Backend backend : {Backend::kBuffered, Backend::kDirect, Backend::kAuto}) {
@@ -170,13 +171,97 @@ TEST_F(HydratorTest, LaterRestoresMakeNothing) {
       ExpectRestored();
     }
   }
-  EXPECT_EQ(gpu.pins, 1);
+  EXPECT_EQ(gpu.pins, pins);
   EXPECT_EQ(gpu.lanes, lanes);
   HydrateOptions larger = options;
   larger.chunk_bytes = 8 * kLeafBytes;
   ASSERT_TRUE(Restore(hydrator, larger).ok());
   ExpectRestored();
-  EXPECT_EQ(gpu.pins, 2);
+  EXPECT_EQ(gpu.pins, pins + 1);
+}
+
+TEST_F(HydratorTest, DigestsAreComputedWhereTheyWereAskedFor) {
+  Hydrator hydrator(device_.gpu());
+  const Place by_itself = device_.IsCuda() ? Place::kDevice : Place::kHost;
+  for (const auto& [asked, found] :
+       {std::pair(Place::kAuto, by_itself), std::pair(Place::kHost, Place::kHost),
+        std::pair(Place::kDevice, Place::kDevice), std::pair(Place::kBoth, Place::kBoth)}) {
+    const Result<HydrateReport> report = Restore(hydrator, {.place = asked});
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_EQ(report->place, found);
+    EXPECT_GT(report->stages_s.digest, 0);
+    EXPECT_EQ(report->reasons.size(), 1U);  // the route's
+    ExpectRestored();
+  }
+}
+
+// A device without the kernel, of a kind that would have its digests computed there.
+class NoKernelGpu final : public InterposedGpu {
+ public:
+  explicit NoKernelGpu(Gpu& inner) : InterposedGpu(inner, [](int) { return Status::Ok(); }) {}
+  Status CanHashLeaves() override { return Status(Code::kRouteUnavailable, "no kernel"); }
+  bool IsHost() const override { return false; }
+};
+
+TEST_F(HydratorTest, WithoutTheKernelAutoTakesTheHostAndSaysSo) {
+  NoKernelGpu gpu(device_.gpu());
+  Hydrator hydrator(gpu);
+  const Result<HydrateReport> report = Restore(hydrator, {});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->place, Place::kHost);
+  EXPECT_EQ(report->reasons.back().code, "device_digests_unavailable");
+  EXPECT_EQ(report->reasons.back().detail, "no kernel");
+  for (const Place place : {Place::kDevice, Place::kBoth}) {
+    EXPECT_EQ(Restore(hydrator, {.place = place}).status().code(), Code::kRouteUnavailable);
+    for (const DeviceRange& range : Ranges()) EXPECT_TRUE(device_.AllBytesAre(range, kPoison));  // as it was
+  }
+}
+
+// What host digests can't see: bytes that were right in the slot and are wrong in the device's memory.
+TEST_F(HydratorTest, DeviceDigestsFindWhatWentWrongBehindTheCopy) {
+  for (const auto& [verify, says] :
+       {std::pair(Verify::kCrc32, "a second read of the file is right"), std::pair(Verify::kCrc32Sha256, "piece 0 (")}) {
+    for (const Place place : {Place::kDevice, Place::kBoth, Place::kHost}) {
+      const DeviceRange& range = destinations_[0].target.range;
+      // By then the first slot has been given out again, so its copy has been done.
+      InterposedGpu gpu(device_.gpu(), [&](int copy) {
+        const DeviceRange byte{.address = range.address + 1, .nbytes = 1};
+        return copy == 6 ? device_.gpu().Poison({&byte, 1}) : Status::Ok();
+      });
+      Hydrator hydrator(gpu);
+      const HydrateOptions options{
+          .backend = Backend::kBuffered, .verify = verify, .place = place, .chunk_bytes = kLeafBytes, .queue_depth = 2,
+          .read_threads = 1};
+      const Status status = Restore(hydrator, options).status();
+      EXPECT_GT(gpu.copies(), 6);
+      if (place == Place::kHost) {
+        EXPECT_TRUE(status.ok()) << status.message();
+        continue;
+      }
+      EXPECT_EQ(status.code(), Code::kDataLoss);
+      EXPECT_EQ(status.stage(), "digest");
+      EXPECT_THAT(status.message(), HasSubstr(artifact_.ExtentText(destinations_[0].target.extent)));
+      EXPECT_THAT(status.message(), HasSubstr(says));
+      for (const DeviceRange& each : Ranges()) EXPECT_TRUE(device_.AllBytesAre(each, kPoison));
+    }
+  }
+}
+
+TEST_F(HydratorTest, DeviceDigestsAreRightAtAnyAddress) {
+  const DeviceRange arena = device_.Allocate(artifact_.payload_bytes() + 4 * 64);
+  for (const uint64_t shift : {0, 1, 2, 3, 4, 8, 15, 17}) {
+    std::vector<ExtentTarget> targets;
+    uint64_t end = arena.address + shift;
+    for (const auto& each : destinations_) {
+      targets.push_back({each.target.extent, {end, each.target.range.nbytes}});
+      end += each.target.range.nbytes + 7;
+    }
+    const Result<HydrateReport> report = Hydrate(artifact_, targets, device_.gpu(), {.place = Place::kDevice});
+    ASSERT_TRUE(report.ok()) << shift << ": " << report.status().message();
+    for (size_t i = 0; i < targets.size(); ++i) {
+      EXPECT_EQ(device_.Differences(targets[i].range, destinations_[i].seed), 0U) << shift;
+    }
+  }
 }
 
 TEST_F(HydratorTest, GoesOnAfterAFailure) {

@@ -15,15 +15,15 @@ constexpr uint64_t kCacheBlockBytes = 256 * kKiB;
 
 Status Readers::Run(Crew& crew, const Hands& hands, const std::function<Status(uint64_t)>& tick) {
   const int readers = std::max(1, hands.read_and_send + hands.read);
-  const int verifiers = std::max(1, hands.lanes());
+  const int verifiers = std::max(1, hands.senders());
   reading_ = hands.read;
   const auto work = [&](int member) {
-    Times times{.track = TrackOf(hands, member)};
-    Fail(RunMember(hands, member, times));
-    if (member >= hands.lanes() && --reading_ == 0) filled_.End();
+    Self self{.track = TrackOf(hands, member)};
+    Fail(RunMember(hands, member, self));
+    if (member >= hands.senders() && --reading_ == 0) filled_.End();
     const std::lock_guard lock(mutex_);
-    read_s_ += times.read / readers;
-    digest_s_ += times.digest / verifiers;
+    read_s_ += self.read / readers;
+    digest_s_ += self.digest / verifiers;
   };
   crew.Run(hands.all(), work, [&] {
     if (!stop_.load()) Fail(tick(done_bytes_.load()));
@@ -32,19 +32,39 @@ Status Readers::Run(Crew& crew, const Hands& hands, const std::function<Status(u
   return first_failure_;
 }
 
-Status Readers::RunMember(const Hands& hands, int member, Times& times) {
-  if (member >= hands.lanes()) return gds_ != nullptr ? ReadPastHost(times) : ReadWindows(times);
-  Lane& lane = *lanes_[static_cast<size_t>(member)];
-  Status status = member < hands.read_and_send ? ReadAndSend(lane, times) : SendWindows(lane, times);
-  const SpanScope span(times.track, "drain");
-  Status drained = lane.Drain();  // also after a failure: nothing may be in flight when this thread ends
+Status Readers::RunMember(const Hands& hands, int member, Self& self) {
+  // Kernels and cuFile ask for the thread's device.
+  RETURN_IF_ERROR(job_.gpu.MakeCurrent().WithStage("device"));
+  const auto index = static_cast<size_t>(member);
+  if (index >= job_.lanes.size()) return Work(hands, member, self);
+  self.lane = job_.lanes[index].get();
+  std::optional<DeviceChecker> checker;
+  if (job_.on_device != nullptr) self.checker = &checker.emplace(*self.lane, (*job_.desks)[index], *job_.on_device);
+  Status status = Work(hands, member, self);
+  if (status.ok() && checker) status = FinishChecks(self);
+  const SpanScope span(self.track, "drain");
+  Status drained = self.lane->Drain();  // also after a failure: nothing may be in flight when this thread ends
   return status.ok() ? std::move(drained).WithStage("device") : status;
 }
 
+Status Readers::Work(const Hands& hands, int member, Self& self) {
+  if (member >= hands.senders()) return job_.gds != nullptr ? ReadPastHost(self) : ReadWindows(self);
+  return member < hands.read_and_send ? ReadAndSend(self) : SendWindows(self);
+}
+
+Status Readers::FinishChecks(Self& self) {
+  if (stop_.load()) return Status::Ok();
+  const SpanScope span(self.track, "wait for digests");
+  RETURN_IF_ERROR(self.checker->Finish());
+  done_bytes_.fetch_add(self.checker->TakeCheckedBytes());
+  self.digest += self.checker->busy_s();
+  return Status::Ok();
+}
+
 Trace::Track* Readers::TrackOf(const Hands& hands, int member) {
-  if (trace_ == nullptr) return nullptr;
-  if (member >= hands.lanes()) return &trace_->TrackOf(member, "read");
-  return &trace_->TrackOf(member, member < hands.read_and_send ? "read and send" : "send");
+  if (job_.trace == nullptr) return nullptr;
+  if (member >= hands.senders()) return &job_.trace->TrackOf(member, "read");
+  return &job_.trace->TrackOf(member, member < hands.read_and_send ? "read and send" : "send");
 }
 
 std::optional<uint32_t> Readers::Take(const Share& share, std::atomic<size_t>& next) {
@@ -54,89 +74,89 @@ std::optional<uint32_t> Readers::Take(const Share& share, std::atomic<size_t>& n
   return share.windows[index];
 }
 
-Status Readers::ReadAndSend(Lane& lane, Times& times) {
-  while (const std::optional<uint32_t> index = Take(buffered_, next_buffered_)) {
-    const Window& window = plan_.windows[*index];
-    ASSIGN_OR_RETURN(EmptySlot slot, Acquire(window, times));
-    RETURN_IF_ERROR(ReadInBlocks(window, slot, times));
-    RETURN_IF_ERROR(Send(window, std::move(slot), lane, times));
+Status Readers::ReadAndSend(Self& self) {
+  while (const std::optional<uint32_t> index = Take(job_.buffered, next_buffered_)) {
+    const Window& window = job_.plan.windows[*index];
+    ASSIGN_OR_RETURN(EmptySlot slot, Acquire(window, self));
+    RETURN_IF_ERROR(ReadInBlocks(window, slot, self));
+    RETURN_IF_ERROR(Send(window, std::move(slot), self));
   }
   return Status::Ok();
 }
 
-Status Readers::ReadWindows(Times& times) {
-  while (const std::optional<uint32_t> index = Take(direct_, next_direct_)) {
-    const Window& window = plan_.windows[*index];
-    ASSIGN_OR_RETURN(EmptySlot slot, Acquire(window, times));
-    SpanScope span(times.track, "read", window.nbytes, IndexOf(window));
+Status Readers::ReadWindows(Self& self) {
+  while (const std::optional<uint32_t> index = Take(job_.direct, next_direct_)) {
+    const Window& window = job_.plan.windows[*index];
+    ASSIGN_OR_RETURN(EmptySlot slot, Acquire(window, self));
+    SpanScope span(self.track, "read", window.nbytes, IndexOf(window));
     Stopwatch watch;
     const std::span<std::byte> into = slot.bytes().first(window.nbytes);
-    RETURN_IF_ERROR(direct_.reader->Read(into, window.file_offset).WithStage("file"));
-    times.read += watch.Lap();
+    RETURN_IF_ERROR(job_.direct.reader->Read(into, window.file_offset).WithStage("file"));
+    self.read += watch.Lap();
     span.End();
     filled_.Push({.slot = std::move(slot), .window = &window});
   }
   return Status::Ok();
 }
 
-Status Readers::ReadPastHost(Times& times) {
-  RETURN_IF_ERROR(gpu_.MakeCurrent().WithStage("device"));
-  while (const std::optional<uint32_t> index = Take(direct_, next_direct_)) {
-    const Window& window = plan_.windows[*index];
-    SpanScope span(times.track, "read", 0, IndexOf(window));
+Status Readers::ReadPastHost(Self& self) {
+  while (const std::optional<uint32_t> index = Take(job_.direct, next_direct_)) {
+    const Window& window = job_.plan.windows[*index];
+    SpanScope span(self.track, "read", 0, IndexOf(window));
     Stopwatch watch;
-    for (const Segment& segment : SegmentsOf(plan_, window)) {
+    for (const Segment& segment : SegmentsOf(job_.plan, window)) {
       span.AddBytes(segment.nbytes);
-      RETURN_IF_ERROR(gds_->Read(window.file_offset + segment.slot_offset, DestinationOf(segment)).WithStage("file"));
-      done_bytes_.fetch_add(segment.nbytes);
+      RETURN_IF_ERROR(job_.gds->Read(window.file_offset + segment.slot_offset, DestinationOf(segment)).WithStage("file"));
     }
-    times.read += watch.Lap();
+    self.read += watch.Lap();
+    span.End();
+    RETURN_IF_ERROR(Landed(window, self));
   }
   return Status::Ok();
 }
 
 DeviceRange Readers::DestinationOf(const Segment& segment) const {
-  return {.address = ranges_[segment.extent].address + segment.extent_offset, .nbytes = segment.nbytes};
+  return {.address = job_.ranges[segment.extent].address + segment.extent_offset, .nbytes = segment.nbytes};
 }
 
-Status Readers::SendWindows(Lane& lane, Times& times) {
-  while (std::optional<FilledSlot> filled = NextFilled(times)) {
-    RETURN_IF_ERROR(VerifyWindow(*filled->window, filled->slot, times));
-    RETURN_IF_ERROR(Send(*filled->window, std::move(filled->slot), lane, times));
+Status Readers::SendWindows(Self& self) {
+  while (std::optional<FilledSlot> filled = NextFilled(self)) {
+    RETURN_IF_ERROR(VerifyWindow(*filled->window, filled->slot, self));
+    RETURN_IF_ERROR(Send(*filled->window, std::move(filled->slot), self));
   }
   return Status::Ok();
 }
 
 // Waits for the oldest copy when every slot is out.
-Result<EmptySlot> Readers::Acquire(const Window& window, const Times& times) {
-  const SpanScope span(times.track, "wait for a slot", 0, IndexOf(window));
-  Result<EmptySlot> slot = ring_->Acquire();
+Result<EmptySlot> Readers::Acquire(const Window& window, const Self& self) {
+  const SpanScope span(self.track, "wait for a slot", 0, IndexOf(window));
+  Result<EmptySlot> slot = job_.ring->Acquire();
   if (!slot.ok()) return std::move(slot).status().WithStage("device");
   return slot;
 }
 
-std::optional<FilledSlot> Readers::NextFilled(const Times& times) {
-  const SpanScope span(times.track, "wait for a read");
+std::optional<FilledSlot> Readers::NextFilled(const Self& self) {
+  const SpanScope span(self.track, "wait for a read");
   return filled_.Pop();
 }
 
-Status Readers::VerifyWindow(const Window& window, const EmptySlot& slot, Times& times) {
-  SpanScope span(times.track, "digest", 0, IndexOf(window));
+Status Readers::VerifyWindow(const Window& window, const EmptySlot& slot, Self& self) {
+  SpanScope span(self.track, "digest", 0, IndexOf(window));
   Stopwatch watch;
   for (uint32_t i = window.first_segment; i < window.first_segment + window.segments; ++i) {
-    const Segment& segment = plan_.segments[i];
+    const Segment& segment = job_.plan.segments[i];
     span.AddBytes(segment.nbytes);
-    RETURN_IF_ERROR(verifier_.Check(i, 0, slot.bytes().subspan(segment.slot_offset, segment.nbytes)));
+    RETURN_IF_ERROR(job_.on_host.Check(i, 0, slot.bytes().subspan(segment.slot_offset, segment.nbytes)));
   }
-  times.digest += watch.Lap();
+  self.digest += watch.Lap();
   return Status::Ok();
 }
 
 // Reads on only when the digests have caught up, so that they find their bytes in the cache.
-Status Readers::ReadInBlocks(const Window& window, const EmptySlot& slot, Times& times) {
+Status Readers::ReadInBlocks(const Window& window, const EmptySlot& slot, Self& self) {
   uint64_t filled = 0;
   for (uint32_t i = window.first_segment; i < window.first_segment + window.segments; ++i) {
-    const Segment& segment = plan_.segments[i];
+    const Segment& segment = job_.plan.segments[i];
     for (uint64_t done = 0; done < segment.nbytes;) {
       const uint64_t take = std::min(kCacheBlockBytes, segment.nbytes - done);
       const uint64_t needed = segment.slot_offset + done + take;
@@ -144,41 +164,53 @@ Status Readers::ReadInBlocks(const Window& window, const EmptySlot& slot, Times&
       if (needed > filled) {
         const uint64_t nbytes = std::min(std::max(kCacheBlockBytes, needed - filled), window.nbytes - filled);
         const std::span<std::byte> into = slot.bytes().subspan(filled, nbytes);
-        const SpanScope span(times.track, "read", nbytes, IndexOf(window));
-        RETURN_IF_ERROR(buffered_.reader->Read(into, window.file_offset + filled).WithStage("file"));
+        const SpanScope span(self.track, "read", nbytes, IndexOf(window));
+        RETURN_IF_ERROR(job_.buffered.reader->Read(into, window.file_offset + filled).WithStage("file"));
         filled += nbytes;
-        times.read += watch.Lap();
+        self.read += watch.Lap();
       }
-      const SpanScope span(times.track, "digest", take, IndexOf(window));
-      RETURN_IF_ERROR(verifier_.Check(i, done, slot.bytes().subspan(segment.slot_offset + done, take)));
-      times.digest += watch.Lap();
+      const SpanScope span(self.track, "digest", take, IndexOf(window));
+      RETURN_IF_ERROR(job_.on_host.Check(i, done, slot.bytes().subspan(segment.slot_offset + done, take)));
+      self.digest += watch.Lap();
       done += take;
     }
   }
   return Status::Ok();
 }
 
-Status Readers::Send(const Window& window, EmptySlot slot, Lane& lane, const Times& times) {
+Status Readers::Send(const Window& window, EmptySlot slot, Self& self) {
   std::vector<CopyIn> copies;
   copies.reserve(window.segments);
   uint64_t nbytes = 0;
-  for (const Segment& segment : SegmentsOf(plan_, window)) {
+  for (const Segment& segment : SegmentsOf(job_.plan, window)) {
     copies.push_back({.to = DestinationOf(segment), .from = slot.bytes().data() + segment.slot_offset});
     nbytes += segment.nbytes;
   }
-  const SpanScope span(times.track, "send", nbytes, IndexOf(window));
+  SpanScope span(self.track, "send", nbytes, IndexOf(window));
   const auto submit = [&]() -> Status {
-    RETURN_IF_ERROR(lane.Begin(slot.mark()));
-    RETURN_IF_ERROR(lane.CopyToDevice(copies));
-    return lane.Record(slot.mark());
+    RETURN_IF_ERROR(self.lane->Begin(slot.mark()));
+    RETURN_IF_ERROR(self.lane->CopyToDevice(copies));
+    return self.lane->Record(slot.mark());
   };
   if (Status status = submit().WithStage("device"); !status.ok()) {
     // Some of its copies may be on their way with no mark behind them, so the slot goes back when the lane is empty.
-    static_cast<void>(lane.Drain());
+    static_cast<void>(self.lane->Drain());
     return status;
   }
   std::move(slot).Sent();
-  done_bytes_.fetch_add(nbytes);
+  span.End();
+  return Landed(window, self);
+}
+
+Status Readers::Landed(const Window& window, Self& self) {
+  const SpanScope span(self.checker != nullptr ? self.track : nullptr, "let the device hash", 0, IndexOf(window));
+  uint64_t nbytes = 0;
+  for (uint32_t i = window.first_segment; i < window.first_segment + window.segments; ++i) {
+    const Segment& segment = job_.plan.segments[i];
+    nbytes += segment.nbytes;
+    if (self.checker != nullptr) RETURN_IF_ERROR(self.checker->Add(i, DestinationOf(segment)));
+  }
+  done_bytes_.fetch_add(self.checker != nullptr ? self.checker->TakeCheckedBytes() : nbytes);
   return Status::Ok();
 }
 

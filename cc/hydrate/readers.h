@@ -20,6 +20,7 @@
 #include "cc/device/gpu.h"
 #include "cc/file/blob_reader.h"
 #include "cc/hydrate/crew.h"
+#include "cc/hydrate/device_checker.h"
 #include "cc/hydrate/filled_queue.h"
 #include "cc/hydrate/gds_reader.h"
 #include "cc/hydrate/plan.h"
@@ -38,34 +39,41 @@ struct Share {
 // How many threads do what; none reads what nobody has.
 struct Hands {
   int read_and_send = 0;  // from the page cache
-  int send = 0;           // what was read from the drive; the lanes are these threads'
+  int send = 0;           // what was read from the drive
   int read = 0;           // from the drive
 
-  int lanes() const { return read_and_send + send; }
-  int all() const { return lanes() + read; }
+  int senders() const { return read_and_send + send; }
+  int all() const { return senders() + read; }
+};
+
+// What is moved, and with what. All of it must outlive the readers.
+struct ReadJob {
+  const ReadPlan& plan;
+  const Share& buffered;
+  const Share& direct;
+  std::span<const DeviceRange> ranges;  // destinations, by extent
+  Gpu& gpu;
+  std::span<const std::unique_ptr<Lane>> lanes;  // one for each sender, or for each thread: see LanesFor()
+  Verifier& on_host;
+  const GdsReader* gds = nullptr;   // reads the direct share, where there is one
+  Ring* ring = nullptr;             // null where neither share has a reader
+  Verifier* on_device = nullptr;    // null where the device computes no digests
+  CheckDesks* desks = nullptr;      // as many as lanes, with on_device
+  Trace* trace = nullptr;           // gets what the threads do
 };
 
 class Readers {
  public:
-  // All of them must outlive the readers. `ranges` are the destinations by extent; `lanes` as many as `hands` has;
-  // `ring` may be null where neither share has a reader; `gds` reads the direct share in place of a reader;
-  // `trace` gets what the threads do, and may be null.
-  Readers(const ReadPlan& plan, const Share& buffered, const Share& direct, const GdsReader* gds,
-          std::span<const DeviceRange> ranges, Gpu& gpu, Ring* ring, std::span<const std::unique_ptr<Lane>> lanes,
-          Verifier& verifier, Trace* trace)
-      : plan_(plan),
-        buffered_(buffered),
-        direct_(direct),
-        gds_(gds),
-        ranges_(ranges),
-        gpu_(gpu),
-        ring_(ring),
-        lanes_(lanes),
-        verifier_(verifier),
-        trace_(trace) {}
+  explicit Readers(const ReadJob& job) : job_(job) {}
+
+  // Who sends needs a lane, and so does who lets the device hash what GPUDirect Storage has brought.
+  static int LanesFor(const Hands& hands, bool gds, bool on_device) {
+    return gds && on_device ? hands.all() : hands.senders();
+  }
 
   // Moves every window and returns when all threads have ended: the first failure of any of them, or of `tick`, which
-  // the calling thread runs about every 50 ms with the bytes sent so far, and once at the end.
+  // the calling thread runs about every 50 ms with the bytes done so far - compared on the device where that is done, else
+  // sent - and once at the end.
   Status Run(Crew& crew, const Hands& hands, const std::function<Status(uint64_t done_bytes)>& tick);
 
   // Mean over the threads of the stage.
@@ -74,39 +82,36 @@ class Readers {
 
  private:
   // Of one thread.
-  struct Times {
+  struct Self {
     double read = 0;
     double digest = 0;
     Trace::Track* track = nullptr;
+    Lane* lane = nullptr;              // none for who only reads
+    DeviceChecker* checker = nullptr;  // none where the device computes no digests
   };
 
-  Status RunMember(const Hands& hands, int member, Times& times);
-  Status ReadAndSend(Lane& lane, Times& times);
-  Status ReadWindows(Times& times);
-  Status ReadPastHost(Times& times);
-  Status SendWindows(Lane& lane, Times& times);
-  Status ReadInBlocks(const Window& window, const EmptySlot& slot, Times& times);
-  Status VerifyWindow(const Window& window, const EmptySlot& slot, Times& times);
-  Result<EmptySlot> Acquire(const Window& window, const Times& times);
-  std::optional<FilledSlot> NextFilled(const Times& times);
+  Status RunMember(const Hands& hands, int member, Self& self);
+  Status Work(const Hands& hands, int member, Self& self);
+  Status FinishChecks(Self& self);
+  Status ReadAndSend(Self& self);
+  Status ReadWindows(Self& self);
+  Status ReadPastHost(Self& self);
+  Status SendWindows(Self& self);
+  Status ReadInBlocks(const Window& window, const EmptySlot& slot, Self& self);
+  Status VerifyWindow(const Window& window, const EmptySlot& slot, Self& self);
+  Result<EmptySlot> Acquire(const Window& window, const Self& self);
+  std::optional<FilledSlot> NextFilled(const Self& self);
   DeviceRange DestinationOf(const Segment& segment) const;
-  Status Send(const Window& window, EmptySlot slot, Lane& lane, const Times& times);
+  Status Send(const Window& window, EmptySlot slot, Self& self);
   Trace::Track* TrackOf(const Hands& hands, int member);
-  int64_t IndexOf(const Window& window) const { return &window - plan_.windows.data(); }
+  int64_t IndexOf(const Window& window) const { return &window - job_.plan.windows.data(); }
   // The next window of a share, until they run out or something has failed.
   std::optional<uint32_t> Take(const Share& share, std::atomic<size_t>& next);
+  // The window's bytes are in their destinations, or will be when the lane's copies have been done.
+  Status Landed(const Window& window, Self& self);
   void Fail(Status status);
 
-  const ReadPlan& plan_;
-  const Share& buffered_;
-  const Share& direct_;
-  const GdsReader* gds_;
-  std::span<const DeviceRange> ranges_;
-  Gpu& gpu_;
-  Ring* ring_;
-  std::span<const std::unique_ptr<Lane>> lanes_;
-  Verifier& verifier_;
-  Trace* trace_;
+  const ReadJob job_;
 
   std::atomic<size_t> next_buffered_ = 0;
   std::atomic<size_t> next_direct_ = 0;

@@ -34,12 +34,14 @@ Status Routes::OpenOne(Route route) {
 Status Routes::OpenNamed(const RouteChoice& choice) {
   if (choice.backend == Backend::kBuffered) return OpenOne(Route::kBuffered);
   if (choice.backend == Backend::kDirect) return OpenOne(Route::kDirect);
-  if (choice.verify != Verify::kNone) {
+  if (choice.needs_host) {
     return Status(
                Code::kNotAdmitted,
-               "hydrate by gds: the bytes never pass host memory, where digests are computed, so it takes an artifact "
-               "that was verified as a whole before")
-        .WithRemedy("admit the artifact (coldsnap verify --admit) and set COLDSNAP_HIBERNATE_VERIFY_MODE=preverified");
+               "hydrate by gds: the bytes never pass host memory, where digests were to be computed, so it takes digests "
+               "on the device, or an artifact that was verified as a whole before")
+        .WithRemedy(
+            "set COLDSNAP_VERIFY_PLACE=device, or admit the artifact (coldsnap verify --admit) and set "
+            "COLDSNAP_HIBERNATE_VERIFY_MODE=preverified");
   }
   ASSIGN_OR_RETURN(gds_, GdsReader::Open(*artifact_, choice.gds_driver));
   return Status::Ok();
@@ -48,7 +50,7 @@ Status Routes::OpenNamed(const RouteChoice& choice) {
 // The way past the page cache: gds where the machine has it and the artifact is admitted, else direct, else none.
 Status Routes::OpenPast(const RouteChoice& choice) {
   if (choice.gds_driver != nullptr || HasNvidiaFs({})) {
-    Result<GdsReader> gds = choice.verify != Verify::kNone
+    Result<GdsReader> gds = choice.needs_host
                                 ? Result<GdsReader>(Status(Code::kNotAdmitted, "its bytes could not be verified"))
                                 : GdsReader::Open(*artifact_, choice.gds_driver);
     if (gds.ok()) {

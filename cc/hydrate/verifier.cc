@@ -28,20 +28,34 @@ Status Damaged(std::string message) {
 Status Verifier::Check(size_t segment_index, uint64_t offset, std::span<const std::byte> bytes) {
   const Segment& segment = plan_.segments[segment_index];
   COLDSNAP_CHECK(IsAligned(offset, kLeafBytes) && offset + bytes.size() <= segment.nbytes);
-  if (verify_ == Verify::kNone) return Status::Ok();
+  if (mode_ == Verify::kNone) return Status::Ok();
   uint32_t& crc = segment_crcs_[segment_index];
   for (uint64_t done = 0; done < bytes.size(); done += kLeafBytes) {
     const auto piece = bytes.subspan(done, std::min<uint64_t>(kLeafBytes, bytes.size() - done));
     crc = Crc32(crc, piece);
-    if (verify_ == Verify::kCrc32Sha256) {
-      RETURN_IF_ERROR(CheckLeaf(segment, (segment.extent_offset + offset + done) / kLeafBytes, piece));
+    if (mode_ == Verify::kCrc32Sha256) {
+      RETURN_IF_ERROR(CheckLeaf(segment, (segment.extent_offset + offset + done) / kLeafBytes, Sha256Of(piece)));
     }
   }
   return Status::Ok();
 }
 
-Status Verifier::CheckLeaf(const Segment& segment, uint64_t leaf, std::span<const std::byte> bytes) const {
-  const Sha256 found = Sha256Of(bytes);
+Status Verifier::Compare(size_t segment_index, uint64_t offset, uint64_t nbytes, std::span<const LeafDigest> leaves) {
+  const Segment& segment = plan_.segments[segment_index];
+  COLDSNAP_CHECK(IsAligned(offset, kLeafBytes) && offset + nbytes <= segment.nbytes && leaves.size() == LeavesOf(nbytes));
+  uint32_t& crc = segment_crcs_[segment_index];
+  for (uint64_t done = 0; const LeafDigest& leaf : leaves) {
+    const uint64_t leaf_bytes = std::min(kLeafBytes, nbytes - done);
+    crc = offset + done == 0 ? leaf.crc32 : Crc32Combine(crc, leaf.crc32, leaf_bytes);
+    if (mode_ == Verify::kCrc32Sha256) {
+      RETURN_IF_ERROR(CheckLeaf(segment, (segment.extent_offset + offset + done) / kLeafBytes, leaf.sha256));
+    }
+    done += leaf_bytes;
+  }
+  return Status::Ok();
+}
+
+Status Verifier::CheckLeaf(const Segment& segment, uint64_t leaf, const Sha256& found) const {
   const Sha256& expected = artifact_.LeavesOfExtent(segment.extent)[leaf];
   if (found == expected) return Status::Ok();
   return Damaged(StrCat("verify ", artifact_.ExtentText(segment.extent), ": ",
@@ -50,7 +64,7 @@ Status Verifier::CheckLeaf(const Segment& segment, uint64_t leaf, std::span<cons
 }
 
 Status Verifier::Finish() const {
-  if (verify_ == Verify::kNone) return Status::Ok();
+  if (mode_ == Verify::kNone) return Status::Ok();
   // An extent's segments stand one after the other in the plan: extents are planned in order, each from its start.
   for (size_t i = 0; i < plan_.segments.size();) {
     const uint32_t extent = plan_.segments[i].extent;
@@ -84,7 +98,7 @@ std::string Verifier::LocateDamage(uint32_t extent_index) const {
     }
     if (Sha256Of(bytes) != leaves[leaf]) return StrCat("the damage is in ", PieceText(extent, leaf));
   }
-  return "a second read of the file is right, so the bytes changed between the drive and this process's memory";
+  return "a second read of the file is right, so the bytes changed on their way from the drive to where they were verified";
 }
 
 }  // namespace coldsnap

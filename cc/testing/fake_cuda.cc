@@ -4,14 +4,18 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "cc/base/check.h"
 #include "cc/base/strcat.h"
+#include "cc/digest/crc32.h"
+#include "cc/digest/sha256.h"
 #include "cc/testing/fake_cuda_calls.h"
 
 namespace coldsnap {
@@ -24,6 +28,7 @@ struct Operation {
   const std::byte* from = nullptr;  // none: fill with `value`
   int value = 0;
   size_t nbytes = 0;
+  std::function<void()> run;  // in place of a copy or a fill of these bytes
 };
 struct FakeStream {
   std::deque<Operation> pending;
@@ -56,14 +61,16 @@ thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
 bool Overlap(const std::byte* a, size_t a_bytes, const std::byte* b, size_t b_bytes) {
-  return a < b + b_bytes && b < a + a_bytes;
+  return a != nullptr && b != nullptr && a < b + b_bytes && b < a + a_bytes;
 }
 
 void RunOne(FakeStream& stream) {
   const Operation operation = stream.pending.front();
   stream.pending.pop_front();
   ++stream.done;
-  if (operation.from == nullptr) {
+  if (operation.run) {
+    operation.run();
+  } else if (operation.from == nullptr) {
     std::memset(operation.to, operation.value, operation.nbytes);
   } else {
     std::memcpy(operation.to, operation.from, operation.nbytes);
@@ -268,6 +275,21 @@ cudaError_t StreamSynchronize(cudaStream_t handle) {
   RunUntil(*stream, stream->submitted);
   return cudaSuccess;
 }
+cudaError_t StreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t event_handle) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  auto* const stream = reinterpret_cast<FakeStream*>(stream_handle);
+  auto* const event = reinterpret_cast<FakeEvent*>(event_handle);
+  if (const cudaError_t error = NoHandle(state, state.streams, stream, "make a stream wait")) return error;
+  if (const cudaError_t error = NoHandle(state, state.events, event, "make a stream wait")) return error;
+  // As it is recorded now: what is recorded later makes no difference.
+  const auto wait = [before = event->stream, behind = event->behind] {
+    if (before != nullptr && TheState().streams.contains(before)) RunUntil(*before, behind);
+  };
+  stream->pending.push_back({.run = wait});
+  ++stream->submitted;
+  return cudaSuccess;
+}
 cudaError_t EventCreate(cudaEvent_t* handle) {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
@@ -339,6 +361,32 @@ cudaError_t Scatter(const ScatterTable& table, cudaStream_t stream) {
     const ScatterPiece& piece = table.pieces[i];
     auto* const to = reinterpret_cast<void*>(piece.to);  // NOLINT(performance-no-int-to-ptr): a device address
     if (const cudaError_t error = MemcpyAsync(to, table.base + piece.from, piece.nbytes, stream)) return error;
+  }
+  return cudaSuccess;
+}
+cudaError_t HashLeaves(const HashTable& table, bool sha256, cudaStream_t stream) {
+  for (uint32_t i = 0; i < table.count; ++i) {
+    const HashRange& range = table.ranges[i];
+    const auto* const from = reinterpret_cast<const std::byte*>(range.address);  // NOLINT(performance-no-int-to-ptr)
+    LeafDigest* const out = table.out + range.first_leaf;
+    const auto hash = [bytes = std::span(from, range.nbytes), sha256, out] {
+      for (size_t leaf = 0; leaf * kLeafBytes < bytes.size(); ++leaf) {
+        const auto start = bytes.subspan(leaf * kLeafBytes);
+        const auto piece = start.first(std::min<size_t>(kLeafBytes, start.size()));
+        out[leaf].crc32 = Crc32(0, piece);
+        if (sha256) out[leaf].sha256 = Sha256Of(piece);
+      }
+    };
+    // Two operations, since reading and writing differ in size: the first stands for the bytes that are read.
+    if (const cudaError_t error = Submit(stream, {.from = from, .nbytes = range.nbytes, .run = hash}, from)) {
+      return error;
+    }
+    const Operation written{
+        .to = reinterpret_cast<std::byte*>(out), .nbytes = LeavesOf(range.nbytes) * sizeof(LeafDigest), .run = [] {}};
+    const std::lock_guard lock(TheState().mutex);
+    auto* const to = reinterpret_cast<FakeStream*>(stream);
+    to->pending.push_back(written);
+    ++to->submitted;
   }
   return cudaSuccess;
 }

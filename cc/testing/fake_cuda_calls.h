@@ -5,6 +5,7 @@
 
 #include <cstddef>
 
+#include "cc/device/hash_leaves.h"
 #include "cc/device/scatter.h"
 
 namespace coldsnap::fake_cuda {
@@ -29,6 +30,7 @@ cudaError_t HostUnregister(void* address);
 cudaError_t StreamCreate(cudaStream_t* handle);
 cudaError_t StreamDestroy(cudaStream_t handle);
 cudaError_t StreamSynchronize(cudaStream_t handle);
+cudaError_t StreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t event_handle);
 cudaError_t EventCreate(cudaEvent_t* handle);
 cudaError_t EventDestroy(cudaEvent_t handle);
 cudaError_t EventRecord(cudaEvent_t handle, cudaStream_t stream_handle);
@@ -38,6 +40,7 @@ cudaError_t MemcpyAsync(void* to, const void* from, size_t nbytes, cudaStream_t 
 cudaError_t MemcpyBatchAsync(void* const* to, const void* const* from, const size_t* nbytes, size_t count,
                              cudaStream_t stream);
 cudaError_t Scatter(const ScatterTable& table, cudaStream_t stream);
+cudaError_t HashLeaves(const HashTable& table, bool sha256, cudaStream_t stream);
 cudaError_t MemsetAsync(void* to, int value, size_t nbytes, cudaStream_t stream);
 
 }  // namespace coldsnap::fake_cuda

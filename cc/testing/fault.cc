@@ -52,6 +52,7 @@ constexpr std::array<std::string_view, kFaultPoints> kFaultPointNames = {
     "cudaStreamCreateWithFlags",
     "cudaStreamDestroy",
     "cudaStreamSynchronize",
+    "cudaStreamWaitEvent",
     "cudaEventCreateWithFlags",
     "cudaEventDestroy",
     "cudaEventRecord",
@@ -61,6 +62,8 @@ constexpr std::array<std::string_view, kFaultPoints> kFaultPointNames = {
     "cudaMemcpyBatchAsync",
     "coldsnap_scatter_works",
     "coldsnap_scatter",
+    "coldsnap_hash_leaves_works",
+    "coldsnap_hash_leaves",
     "cudaMemsetAsync",
 };
 

@@ -55,6 +55,7 @@ enum class FaultPoint : uint8_t {
   kCudaStreamCreate,
   kCudaStreamDestroy,
   kCudaStreamSynchronize,
+  kCudaStreamWaitEvent,
   kCudaEventCreate,
   kCudaEventDestroy,
   kCudaEventRecord,
@@ -64,6 +65,8 @@ enum class FaultPoint : uint8_t {
   kCudaMemcpyBatchAsync,
   kScatterWorks,
   kScatter,
+  kHashLeavesWorks,
+  kHashLeaves,
   kCudaMemsetAsync,
 };
 inline constexpr size_t kFaultPoints = static_cast<size_t>(FaultPoint::kCudaMemsetAsync) + 1;

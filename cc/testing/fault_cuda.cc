@@ -88,6 +88,8 @@ COLDSNAP_STAND_IN(kCudaStreamCreate, cudaStreamCreateWithFlags, (cudaStream_t * 
 COLDSNAP_STAND_IN(kCudaStreamDestroy, cudaStreamDestroy, (cudaStream_t stream), StreamDestroy(stream), (stream))
 COLDSNAP_STAND_IN(kCudaStreamSynchronize, cudaStreamSynchronize, (cudaStream_t stream), StreamSynchronize(stream),
                   (stream))
+COLDSNAP_STAND_IN(kCudaStreamWaitEvent, cudaStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned flags),
+                  StreamWaitEvent(stream, event), (stream, event, flags))
 COLDSNAP_STAND_IN(kCudaEventCreate, cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned flags), EventCreate(event),
                   (event, flags))
 COLDSNAP_STAND_IN(kCudaEventDestroy, cudaEventDestroy, (cudaEvent_t event), EventDestroy(event), (event))
@@ -111,6 +113,14 @@ bool __real_coldsnap_scatter_works();
 bool __wrap_coldsnap_scatter_works() {
   if (CountCall(FaultPoint::kScatterWorks)) return false;
   return fake::Active() || __real_coldsnap_scatter_works();
+}
+COLDSNAP_STAND_IN(kHashLeaves, coldsnap_hash_leaves,
+                  (const coldsnap::HashTable* table, bool sha256, cudaStream_t stream),
+                  HashLeaves(*table, sha256, stream), (table, sha256, stream))
+bool __real_coldsnap_hash_leaves_works();
+bool __wrap_coldsnap_hash_leaves_works() {
+  if (CountCall(FaultPoint::kHashLeavesWorks)) return false;
+  return fake::Active() || __real_coldsnap_hash_leaves_works();
 }
 COLDSNAP_STAND_IN(kCudaMemsetAsync, cudaMemsetAsync, (void* to, int value, size_t nbytes, cudaStream_t stream),
                   MemsetAsync(to, value, nbytes, stream), (to, value, nbytes, stream))

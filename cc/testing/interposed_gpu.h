@@ -30,6 +30,8 @@ class InterposedGpu : public Gpu {
   Result<std::unique_ptr<Mark>> NewMark(bool timed) override { return inner_.NewMark(timed); }
   Result<DeviceRange> AllocationOf(uint64_t address) override { return inner_.AllocationOf(address); }
   std::optional<int> NumaNode() const override { return inner_.NumaNode(); }
+  Status CanHashLeaves() override { return inner_.CanHashLeaves(); }
+  bool IsHost() const override { return inner_.IsHost(); }
   Status MakeCurrent() override { return inner_.MakeCurrent(); }
   Status WaitForStreams(std::span<const uintptr_t> streams) override { return inner_.WaitForStreams(streams); }
   Status Poison(std::span<const DeviceRange> ranges) override { return inner_.Poison(ranges); }
@@ -68,6 +70,9 @@ class InterposedGpu : public Gpu {
     }
     Status CopyToHost(std::byte* to, const DeviceRange& from) override { return inner_->CopyToHost(to, from); }
     Status Record(Mark& mark) override { return inner_->Record(mark); }
+    Status HashLeaves(std::span<const DeviceRange> ranges, Verify verify, LeafDigest* out, Mark& mark) override {
+      return inner_->HashLeaves(ranges, verify, out, mark);
+    }
     Status Drain() override { return inner_->Drain(); }
 
    private:

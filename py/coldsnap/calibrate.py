@@ -119,7 +119,7 @@ def parse_flags(argv: Sequence[str]) -> Request | None:
     get: dict[str, Any] = {name: values[name].value for name in values}
     # Chunk and depth follow the rules of every restore: flag, else environment, else default.
     chosen = {"chunk_bytes": get["chunk_bytes"], "queue_depth": get["queue_depth"]}
-    hydration = settings.resolve(chosen | {"backend": "auto", "verify": "crc32+sha256", "place": "host"}, os.environ)
+    hydration = settings.resolve(chosen | {"backend": "auto", "verify": "crc32+sha256"}, os.environ)
     kind, _, ordinal = get["device"].partition(":")
     if get["device"] not in ("auto", "host") and not (kind == "cuda" and ordinal.isascii() and ordinal.isdigit()):
         _refuse(f"restore to device {get['device']!r}", "--device must be auto, host or cuda:N (cuda:0 is the first)")
@@ -249,7 +249,7 @@ def _calibrate(request: Request) -> None:
     if asked_for or request.extents:
         notes.append("no profile was written: it holds what is best, and a setting or a shape was asked for")
     else:
-        notes += _write_profile(parent, device, direct, setting, document, commit)
+        notes += _write_profile(parent, device, document, commit)
     for note in dict.fromkeys(notes):
         print(f"note: {note}")
     print(f"every restore was verified, and compared with its source; took {time.monotonic() - begun:.1f} s")
@@ -372,27 +372,26 @@ def _hashing_note(found: Sequence[Any], cold: Sequence[Any]) -> list[str]:
 
     probe = ceilings.best(list(found), ceilings.DIRECT_READ_HASHED)
     ours = [each for each in cold if each.route == "direct" and each.digest == cases.ALL_DIGESTS and each.samples_s]
+    ours = [each for each in ours if each.found_place == "host"]
     if probe is None or not ours:
         return []
     (case,) = ours
     share = case.restorer.payload_bytes / case.median_s / probe.median
-    return [f"direct, cold, crc32+sha256: {share:.0%} of what Python's own hashes reach behind direct reads"]
+    return [f"direct, cold, crc32+sha256 on the host: {share:.0%} of what Python's own hashes reach behind direct reads"]
 
 
-def _write_profile(
-    folder: Path, device: str, direct: Any, buffered: Any, document: dict[str, Any], commit: str
-) -> list[str]:
+def _write_profile(folder: Path, device: str, document: dict[str, Any], commit: str) -> list[str]:
     """Write the profile that later restores read; give a note where that is not possible."""
     import datetime
 
     from coldsnap import profile
 
-    def best(route: str, cache: str, setting: Any) -> profile.Best | None:
+    def best(route: str, cache: str) -> profile.Best | None:
         rows = [row for row in document["cases"] if (row["route"], row["digest"]) == (route, "crc32+sha256")]
-        rates = [row["bytes_per_second"] for row in rows if row["cache"] == cache]
-        if not rates:
+        row = max((row for row in rows if row["cache"] == cache), key=lambda row: row["bytes_per_second"], default=None)
+        if row is None:
             return None
-        return profile.Best(setting.threads, setting.chunk_bytes, setting.queue_depth, float(rates[0]))
+        return profile.Best(row["threads"], row["chunk_bytes"], row["queue_depth"], float(row["bytes_per_second"]))
 
     def ceiling(*families: str) -> float | None:
         rates = [row["median"] for row in document["ceilings"] if row["name"].partition(".")[0] in families]
@@ -400,8 +399,8 @@ def _write_profile(
 
     entry = profile.Entry(
         key=profile.key_of(folder, device),
-        direct=best("direct", "cold", direct),
-        buffered=best("buffered", "warm", buffered),
+        direct=best("direct", "cold"),
+        buffered=best("buffered", "warm"),
         ceilings=profile.Ceilings(ceiling("pinned_h2d"), ceiling("raw_direct_read"), ceiling("page_cache_read")),
         measured_at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         commit=commit,

@@ -48,7 +48,8 @@ def hydrate(
             raises. ``gds`` needs an admitted artifact and ``verify="none"`` or COLDSNAP_HIBERNATE_VERIFY_MODE.
         verify: ``crc32`` or ``crc32+sha256`` (default): the digests compared. ``none`` needs a trust marker for this very
             file (`coldsnap.verify` with ``admit``).
-        place: Where they are computed: ``host``, or ``auto``, which is the host in this version.
+        place: Where they are computed: ``host`` (from the staged bytes), ``device`` (by a kernel, over the final memory),
+            ``both``, or ``auto``: the device where it has the kernel, but for host memory.
         chunk_bytes: Bytes of one read and of one ring slot, a multiple of 65536, or text such as ``"4MiB"`` (default).
         queue_depth: Ring slots in flight, 1 to 64; default twice the read threads, fewer where the cap on pinned memory
             asks for it. Native backends only.

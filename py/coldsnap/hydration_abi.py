@@ -81,6 +81,7 @@ class _RunOptions(_Sized):
         ("progress", Callback),
         ("confirm", Callback),
         ("user", ctypes.c_void_p),
+        ("place", ctypes.c_char_p),
     )
 
 
@@ -114,6 +115,7 @@ class _Report(_Sized):
         ("wall_s", ctypes.c_double),
         ("gds_path", ctypes.c_char_p),
         ("gds_evidence", ctypes.c_char_p),
+        ("place", ctypes.c_char_p),
     )
 
 
@@ -206,6 +208,7 @@ class Hydrator:
         tick: Callable[[int, int], object] | None,
         confirm: Callable[[], object] | None = None,
         trace: object | None = None,
+        place: str = "auto",
     ) -> dict[str, Any]:
         """Fill ranges (extent, address, nbytes) of the device from the artifact; arguments as the module's.
 
@@ -222,7 +225,7 @@ class Hydrator:
         self._use(artifact, verify)
         calls = _Calls()
         options = _run_options(route, settings)
-        options.verify = verify.encode()
+        options.verify, options.place = verify.encode(), place.encode()
         options.streams = (ctypes.c_size_t * len(streams))(*streams)
         options.stream_count = len(streams)
         options.progress = calls.callback(tick or (lambda done, total: False))
@@ -332,6 +335,7 @@ def _as_dict(report: _Report) -> dict[str, Any]:
         "residency": {"before": before if before >= 0 else None, "after": after if after >= 0 else None},
         "chunk_bytes": report.chunk_bytes,
         "queue_depth": report.queue_depth,
+        "place": _text(report.place),
         "pinned_bytes": report.pinned_bytes,
         "gds_path": report.gds_path and _text(report.gds_path),
         "gds_evidence": _text(report.gds_evidence),

@@ -98,8 +98,10 @@ class Restore:
             self.streams,
             ticker,
             self._confirm,
+            place=self._value("place"),
         )
         account = self.account
+        account.place = found["place"]
         account.routes = found["routes"]
         account.reasons = [*account.reasons, *found["reasons"], *_throttling(throttled_s, native.throttled_seconds())]
         account.gds_path = found["gds_path"]
@@ -142,7 +144,7 @@ def prepare(
     handles = _stream_handles(streams, device)
     backend = account.settings["backend"]
     account.payload_bytes = sum(nbytes for _, _, nbytes in ranges)
-    account.place = "host"
+    account.place = "host"  # until the restore says otherwise
     account.provider = "python" if backend.value == "python" else "native"
     if device != "host":
         account.gpu = load_native().device_name(device)
@@ -202,6 +204,12 @@ def _settle(account: receipts.Account, backend: settings.Setting, found: profile
             reasons = [{"code": "profile", "detail": calibrated}, *reasons]
         account.reasons = [chosen, *reasons]
         return
+    if account.settings["place"].value in ("device", "both"):
+        raise errors.RouteUnavailableError(
+            f"compute digests with place {account.settings['place'].value}: the provider python computes them on the host",
+            stage="digest",
+            remedy="use place host or auto, or backend auto, buffered, direct or gds",
+        )
     default = {"code": "provider_default", "detail": "the library's default provider is python"}
     reasons = [chosen if by else default]
     if settings.native_library(os.environ) is not None:

@@ -166,13 +166,10 @@ def resolve(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
         chose them: `fit_ring` derives them, since that needs the machine.
     Raises:
         RequestInvalidError: A value is of the wrong kind, out of range or unknown.
-        RouteUnavailableError: A known value that this version can't do: digests on the device.
     """
     _warn_of_unknown(environ, _PREFIX, {spec.variable for spec in HYDRATION} | {NATIVE_LIBRARY, NATIVE_SHA256})
     native_library(environ)  # refuses what makes no sense, also where no library will be called
-    found = {spec.name: resolve_one(spec, explicit.get(spec.name), environ) for spec in HYDRATION}
-    _refuse_what_is_not_here(found)
-    return found
+    return {spec.name: resolve_one(spec, explicit.get(spec.name), environ) for spec in HYDRATION}
 
 
 def resolve_capture(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Setting]:
@@ -221,16 +218,6 @@ def resolve_one(spec: Spec, given: Any, environ: Mapping[str, str]) -> Setting:
     if text:
         return Setting(spec.parse(text, spec.variable), "environment")
     return Setting(spec.default, "default")
-
-
-def _refuse_what_is_not_here(found: Mapping[str, Setting]) -> None:
-    place = found["place"].value
-    if place in ("device", "both"):
-        raise errors.RouteUnavailableError(
-            f"compute digests with place {place}: this version computes them on the host alone",
-            stage="digest",
-            remedy="use host or auto",
-        )
 
 
 def _warn_of_unknown(environ: Mapping[str, str], prefix: str, known: Set[str]) -> None:

@@ -76,6 +76,7 @@ TEST_F(GdsRestoreTest, DigestsThatNobodyCanComputeAreRefused) {
     const Status status = Restore(Backend::kGds, verify).status();
     EXPECT_EQ(status.code(), Code::kNotAdmitted);
     EXPECT_THAT(status.remedy(), HasSubstr("coldsnap verify --admit"));
+    EXPECT_THAT(status.remedy(), HasSubstr("COLDSNAP_VERIFY_PLACE=device"));
   }
   ExpectAll(kBefore);
   EXPECT_THAT(gds_.control().calls, testing::Not(HasSubstr("read")));

@@ -29,6 +29,7 @@ struct Way {
   std::string name;
   Backend backend;
   Verify verify;
+  Place place = Place::kAuto;
 };
 
 class RestoreContract : public testing::TestWithParam<Way> {
@@ -43,6 +44,7 @@ class RestoreContract : public testing::TestWithParam<Way> {
   HydrateOptions Options() const {
     HydrateOptions options{.backend = GetParam().backend,
                            .verify = GetParam().verify,
+                           .place = GetParam().place,
                            .chunk_bytes = 128 * kKiB,
                            .queue_depth = 3,
                            .read_threads = 2};
@@ -94,7 +96,9 @@ TEST_P(RestoreContract, RestoresABlobManyTimesTheRing) {
   if (!IsGds()) {
     EXPECT_GT(report->pinned_bytes, 0U);
   }
-  EXPECT_LE(report->pinned_bytes * 12, artifact.payload_bytes());
+  // Memory is pinned 2 MiB at a time; digests that the device writes have some of their own.
+  const bool on_device = report->place == Place::kDevice || report->place == Place::kBoth;
+  EXPECT_LE((report->pinned_bytes - (on_device ? 2 * kMiB : 0)) * 12, artifact.payload_bytes());
   ExpectRestored(destinations);
 }
 
@@ -252,6 +256,15 @@ std::vector<Way> Ways() {
     ways.push_back({StrCat(name, "_none"), backend, Verify::kNone});
   }
   ways.push_back({"gds_none", Backend::kGds, Verify::kNone});
+  for (const auto& [digests, verify] :
+       {std::pair("crc32", Verify::kCrc32), std::pair("crc32_sha256", Verify::kCrc32Sha256)}) {
+    for (const auto& [name, backend] : {std::pair("buffered", Backend::kBuffered), std::pair("direct", Backend::kDirect)}) {
+      ways.push_back({StrCat(name, "_", digests, "_host"), backend, verify, Place::kHost});
+      ways.push_back({StrCat(name, "_", digests, "_device"), backend, verify, Place::kDevice});
+      ways.push_back({StrCat(name, "_", digests, "_both"), backend, verify, Place::kBoth});
+    }
+    ways.push_back({StrCat("gds_", digests, "_device"), Backend::kGds, verify, Place::kDevice});
+  }
   return ways;
 }
 INSTANTIATE_TEST_SUITE_P(EveryWay, RestoreContract, testing::ValuesIn(Ways()),

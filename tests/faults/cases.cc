@@ -89,6 +89,7 @@ const std::vector<Row>& Rows() {
       {kCudaStreamDestroy, Ending::kSuccess, FaultKind::kErrorAfter, {cudaErrorIllegalAddress}},
       {kCudaStreamSynchronize, Ending::kFailure, FaultKind::kErrorAfter, {cudaErrorIllegalAddress}},
       {kCudaStreamSynchronize, Ending::kSuccess, FaultKind::kSlow, {0}},
+      {kCudaStreamWaitEvent, Ending::kFailure, FaultKind::kError, {cudaErrorIllegalAddress}},
       {kCudaEventCreate, Ending::kFailure, FaultKind::kError, {cudaErrorMemoryAllocation, cudaErrorIllegalAddress}},
       {kCudaEventDestroy, Ending::kSuccess, FaultKind::kErrorAfter, {cudaErrorIllegalAddress}},
       {kCudaEventRecord, Ending::kFailure, FaultKind::kError, {cudaErrorIllegalAddress, cudaErrorUnknown}},
@@ -104,6 +105,10 @@ const std::vector<Row>& Rows() {
       {kScatterWorks, Ending::kSuccess, FaultKind::kError, {cudaErrorInvalidDeviceFunction}},
       {kScatter, Ending::kFailure, FaultKind::kError, {cudaErrorLaunchOutOfResources}},
       {kScatter, Ending::kFailure, FaultKind::kErrorAfter, {cudaErrorIllegalAddress}},
+      // Digests are computed on the host then, unless the device was named.
+      {kHashLeavesWorks, Ending::kEither, FaultKind::kError, {cudaErrorInvalidDeviceFunction}},
+      {kHashLeaves, Ending::kFailure, FaultKind::kError, {cudaErrorLaunchOutOfResources}},
+      {kHashLeaves, Ending::kFailure, FaultKind::kErrorAfter, {cudaErrorIllegalAddress}},
       {kCudaMemsetAsync, Ending::kFailure, FaultKind::kError, {cudaErrorIllegalAddress}},
   };
   return *rows;
@@ -144,6 +149,7 @@ bool CodeFits(const Status& status, FaultPoint point, const Fault& fault, const 
   if (flow.BaseCode() != Code::kOk && code == flow.BaseCode()) return true;  // the flow's own fault came first
   if (IsCudaPoint(point)) {
     if (point == kCudaMemsetAsync) return code == Code::kDeviceLost;
+    if (point == kHashLeavesWorks) return code == Code::kRouteUnavailable;
     if (point == kCudaGetDeviceCount) return code == Code::kRouteUnavailable;
     return code == CodeOfCuda(fault.error) || (flow.BaseCode() != Code::kOk && code == Code::kDeviceLost);
   }
@@ -158,6 +164,7 @@ bool CodeFits(const Status& status, FaultPoint point, const Fault& fault, const 
 
 std::string CauseOf(FaultPoint point, const Fault& fault) {
   if (IsCudaPoint(point)) {
+    if (point == kHashLeavesWorks) return "no kernel that runs on it";
     if (fault.error == cudaErrorInsufficientDriver) return "no NVIDIA driver";
     return cudaGetErrorName(static_cast<cudaError_t>(fault.error));
   }

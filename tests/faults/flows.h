@@ -53,6 +53,7 @@ struct RestoreSetting {
   std::string name;
   Backend backend = Backend::kBuffered;
   Verify verify = Verify::kCrc32;
+  Place place = Place::kAuto;
   bool cold = false;  // out of the page cache before each run
   int read_threads = 2;
   std::optional<std::pair<FaultPoint, Fault>> base;

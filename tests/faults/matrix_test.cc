@@ -222,6 +222,15 @@ std::vector<RestoreSetting> Settings(const std::string& device) {
   return {
       {.name = device + " buffered crc32"},
       {.name = device + " buffered crc32+sha256", .verify = Verify::kCrc32Sha256},
+      {.name = device + " buffered crc32 in both places", .place = Place::kBoth},
+      {.name = device + " direct crc32+sha256 on the host",
+       .backend = Backend::kDirect,
+       .verify = Verify::kCrc32Sha256,
+       .place = Place::kHost},
+      {.name = device + " direct crc32+sha256 on the device",
+       .backend = Backend::kDirect,
+       .verify = Verify::kCrc32Sha256,
+       .place = Place::kDevice},
       {.name = device + " direct crc32", .backend = Backend::kDirect},
       {.name = device + " direct crc32+sha256", .backend = Backend::kDirect, .verify = Verify::kCrc32Sha256},
       {.name = device + " auto warm crc32+sha256", .backend = Backend::kAuto, .verify = Verify::kCrc32Sha256},
@@ -240,6 +249,9 @@ TEST_F(MatrixTest, RestoringIntoACudaDevice) {
   for (const RestoreSetting& setting : Settings("cuda")) Walk(*MakeRestoreFlow(cuda.gpu(), setting), &cuda);
   const std::pair without(FaultPoint::kScatterWorks, kEveryTime);
   Walk(*MakeRestoreFlow(cuda.gpu(), {.name = "cuda buffered without the kernel", .base = without}), &cuda);
+  const std::pair no_digests(FaultPoint::kHashLeavesWorks, kEveryTime);
+  Walk(*MakeRestoreFlow(cuda.gpu(), {.name = "cuda buffered without the kernel for digests", .base = no_digests}),
+       &cuda);
 }
 
 // What happens after a failure: draining, filling with 0xFF, and what to say when that fails too.

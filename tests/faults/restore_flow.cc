@@ -88,6 +88,7 @@ class RestoreFlow final : public Flow {
     const Result<HydrateReport> report = Hydrate(artifact_, targets_, device_,
                                                  {.backend = setting_.backend,
                                                   .verify = setting_.verify,
+                                                  .place = setting_.place,
                                                   .chunk_bytes = kLeafBytes,
                                                   .queue_depth = 2,
                                                   .read_threads = setting_.read_threads,

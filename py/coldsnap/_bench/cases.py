@@ -52,7 +52,13 @@ class Restorer:
         self._arena = arena  # the addresses above live as long as it does
 
     def run(
-        self, route: str, digest: str, setting: Setting, at_most: int | None = None, trace: _native.Trace | None = None
+        self,
+        route: str,
+        digest: str,
+        setting: Setting,
+        place: str = "auto",
+        at_most: int | None = None,
+        trace: _native.Trace | None = None,
     ) -> dict[str, Any]:
         """Restore once; give the native report. Raises what `_native.Hydrator.hydrate` raises.
 
@@ -60,13 +66,22 @@ class Restorer:
             route: As a backend is called.
             digest: As verify is called; ``none`` trusts the blob that this process has just written.
             setting: How.
+            place: Where digests are computed.
             at_most: About how many bytes to restore, the smallest extents first; all of them when None.
             trace: Gets what every thread did.
         """
         if setting.chunk_bytes not in self._hydrators:
             self._hydrators[setting.chunk_bytes] = _native.Hydrator(self.device)
         report: dict[str, Any] = self._hydrators[setting.chunk_bytes].hydrate(
-            self._artifact, self._some(at_most), route, digest, self._settings(setting), [], _keep_going, trace=trace
+            self._artifact,
+            self._some(at_most),
+            route,
+            digest,
+            self._settings(setting),
+            [],
+            _keep_going,
+            trace=trace,
+            place=place,
         )
         return report
 
@@ -104,7 +119,8 @@ class Case:
 
     `samples_s` are the seconds from the choice of the route to the hand-over, without the time that making the staging
     ring took: an engine adapter does that while the model is being built. `residency_before` has, for each
-    sample, the fraction of the blob that was in the page cache when it began; `limits` the stage that took longest.
+    sample, the fraction of the blob that was in the page cache when it began; `limits` the stage that took longest;
+    `found_place` says where digests were computed, in a case that leaves the choice.
     """
 
     restorer: Restorer
@@ -112,6 +128,8 @@ class Case:
     wanted_cache: str
     digest: str
     setting: Setting
+    place: str = "auto"
+    found_place: str = "host"
     samples_s: list[float] = field(default_factory=list)
     residency_before: list[float] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
@@ -145,10 +163,11 @@ class Case:
         blob = self.restorer.blob
         before = _STATES[self.wanted_cache][0](blob)
         try:
-            report = self.restorer.run(self.route, self.digest, self.setting)
+            report = self.restorer.run(self.route, self.digest, self.setting, self.place)
         except errors.RouteUnavailableError as error:
             self.refused = str(error)
             return
+        self.found_place = report["place"]
         self.samples_s.append(report["wall_s"] - report["stages_s"]["ring"])
         self.residency_before.append(before)
         copying = self.setting.threads if self.restorer.device == "host" else 1
@@ -168,7 +187,15 @@ def cold_cases(restorer: Restorer, setting: Setting, direct: Setting) -> list[Ca
     return [
         Case(restorer, "buffered", "cold", ALL_DIGESTS, setting),
         *(Case(restorer, "direct", "cold", digest, direct) for digest in DIGESTS),
+        *on_host(restorer, Case(restorer, "direct", "cold", ALL_DIGESTS, direct)),
     ]
+
+
+def on_host(restorer: Restorer, *cases: Case) -> list[Case]:
+    """The cases with digests from the staged bytes, where the device would compute them otherwise."""
+    if restorer.device == "host":
+        return []
+    return [Case(restorer, each.route, each.wanted_cache, each.digest, each.setting, "host") for each in cases]
 
 
 def warm_cases(restorer: Restorer, setting: Setting, direct: Setting) -> list[Case]:
@@ -180,7 +207,9 @@ def warm_cases(restorer: Restorer, setting: Setting, direct: Setting) -> list[Ca
     fewer = Setting(setting.chunk_bytes, setting.queue_depth, max(1, setting.threads * 3 // 4))
     less = [] if fewer == setting else [fewer]
     found = [Case(restorer, "buffered", "warm", digest, each) for digest in DIGESTS[:2] for each in (setting, *less)]
-    found.append(Case(restorer, "buffered", "warm", ALL_DIGESTS, setting))
+    verified = Case(restorer, "buffered", "warm", ALL_DIGESTS, setting)
+    found += [verified, *(Case(restorer, "buffered", "warm", ALL_DIGESTS, each) for each in less)]
+    found += on_host(restorer, Case(restorer, "buffered", "warm", DIGESTS[1], setting), verified)
     return [*found, Case(restorer, "direct", "warm", ALL_DIGESTS, direct)]
 
 

@@ -90,7 +90,7 @@ def print_tables(found: list[Ceiling], results: dict[str, Any]) -> None:
     print(f"ring ready in {ring['median'] * 1e3:.1f} ms, not part of the times below")
     print()
 
-    table = Table("route", "cache", "digest", **style)
+    table = Table("route", "cache", "digest", "place", **style)
     for title in ("chunk", "depth", "thr", "ms", "GB/s", "% ceil"):
         table.add_column(title, justify="right")
     table.add_column("limit")
@@ -99,6 +99,7 @@ def print_tables(found: list[Ceiling], results: dict[str, Any]) -> None:
             case["route"],
             case["cache"],
             case["digest"],
+            case["place"],
             format_size(case["chunk_bytes"]).replace("iB", "").replace(" ", ""),
             str(case["queue_depth"]),
             str(case["threads"]),

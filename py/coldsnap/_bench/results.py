@@ -88,7 +88,7 @@ def _case(case: Case, payload_bytes: int, found: list[Ceiling]) -> dict[str, Any
         "route": case.route,
         "cache": case.cache,
         "digest": case.digest,
-        "place": "host",
+        "place": case.found_place,
         "chunk_bytes": case.setting.chunk_bytes,
         "queue_depth": case.setting.queue_depth,
         "threads": case.setting.threads,

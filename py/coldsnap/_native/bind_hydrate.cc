@@ -67,6 +67,7 @@ nb::dict DictOf(const HydrateReport& report) {
   out["chunk_bytes"] = report.chunk_bytes;
   out["queue_depth"] = report.queue_depth;
   out["pinned_bytes"] = report.pinned_bytes;
+  out["place"] = std::string(PlaceName(report.place));
   out["gds_path"] = report.gds ? nb::object(nb::str(std::string(GdsPathName(report.gds->path)).c_str())) : nb::none();
   out["gds_evidence"] = report.gds ? report.gds->text : "";
   return out;
@@ -107,13 +108,15 @@ class DeviceHydrator {
 
 nb::dict Run(DeviceHydrator& self, const OpenArtifact& artifact, const std::vector<RangeRow>& ranges,
              const std::string& route, const std::string& verify, const nb::dict& settings,
-             const std::vector<uintptr_t>& streams, nb::object tick, const nb::object& confirm, Trace* trace) {
+             const std::vector<uintptr_t>& streams, nb::object tick, const nb::object& confirm, Trace* trace,
+             const std::string& place) {
   std::vector<ExtentTarget> targets;
   for (const auto& [extent, address, nbytes] : ranges) targets.push_back({extent, {address, nbytes}});
   PythonTick python_tick(std::move(tick));
   HydrateOptions options = OptionsOf(settings);
   options.backend = ValueOrThrow(BackendNamed(route));
   options.verify = ValueOrThrow(VerifyNamed(verify));
+  options.place = ValueOrThrow(PlaceNamed(place));
   options.streams = streams;
   options.tick = std::ref(python_tick);
   options.confirm = [&] { return python_tick.Confirm(confirm); };
@@ -154,7 +157,7 @@ void BindHydrate(nb::module_& m) {
       .def("prepare", &Prepare, "route"_a, "settings"_a,
            "Makes ring, threads and streams before the first restore; seconds that it took.")
       .def("hydrate", &Run, "artifact"_a, "ranges"_a, "route"_a, "verify"_a, "settings"_a, "streams"_a, "tick"_a.none(),
-           "confirm"_a.none() = nb::none(), "trace"_a.none() = nb::none(),
+           "confirm"_a.none() = nb::none(), "trace"_a.none() = nb::none(), "place"_a = "auto",
            "Fills ranges (extent, address, nbytes) of the device from the artifact.\n\n"
            "`tick(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what "
            "it raises. `confirm()` has the last word before publishing: what it raises poisons. "

@@ -36,11 +36,12 @@ namespace {
 constexpr int kMostFailures = 25;  // a broken core fails everywhere; the first ones say why
 
 // The calls that are made to fail, of `calls`. ThreadSanitizer makes each case twenty times as long: there the ends do.
-// How often a mark is asked depends on the device's pace, and how often the timed one is used on the threads': there
-// only the first calls are sure to come.
+// How often a mark is asked depends on the device's pace; how often the timed one is used, and in how many batches the
+// device hashes, on how the threads share the work: there only the first calls are sure to come.
 std::set<uint64_t> Positions(FaultPoint point, uint64_t calls) {
   if (point == FaultPoint::kCudaEventQuery) return {1, 2};
   if (point == FaultPoint::kCudaEventElapsedTime) return {1};
+  if (point == FaultPoint::kHashLeaves || point == FaultPoint::kCudaStreamWaitEvent) return {1};
   if (point == FaultPoint::kCudaEventRecord) return {1, 2, calls / 2};
 #ifdef __SANITIZE_THREAD__
   return {1, calls};

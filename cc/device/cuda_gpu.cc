@@ -136,12 +136,11 @@ constexpr size_t kManyPieces = 4;
 
 class CudaLane final : public Lane {
  public:
-  struct Hashing {
-    Stream stream;  // of its own: copies go on meanwhile
-    Event copied;
-  };
-  CudaLane(Stream stream, bool scatters, Hashing hashing)
-      : stream_(std::move(stream)), scatters_(scatters), hashing_(std::move(hashing)) {}
+  // Two, so that the last digests don't wait for the ones before.
+  using HashStreams = std::array<Stream, 2>;
+
+  CudaLane(Stream stream, HashStreams hash_streams, bool scatters)
+      : stream_(std::move(stream)), hash_streams_(std::move(hash_streams)), scatters_(scatters) {}
 
   Status Begin(Mark& mark) override { return static_cast<CudaMark&>(mark).RecordStart(stream_.get()); }
   Status CopyToDevice(std::span<const CopyIn> copies) override {
@@ -173,18 +172,19 @@ class CudaLane final : public Lane {
           .address = range.address, .nbytes = static_cast<uint32_t>(range.nbytes), .first_leaf = table.leaves};
       table.leaves += static_cast<uint32_t>(LeavesOf(range.nbytes));
     }
-    const cudaStream_t stream = hashing_.stream.get();
-    RETURN_IF_ERROR(FromCuda(cudaEventRecord(hashing_.copied.get(), stream_.get()), "record the end of copies"));
-    RETURN_IF_ERROR(FromCuda(cudaStreamWaitEvent(stream, hashing_.copied.get(), 0), "put digests behind copies"));
+    const cudaStream_t stream = hash_streams_[hashes_++ % hash_streams_.size()].get();
     RETURN_IF_ERROR(static_cast<CudaMark&>(mark).RecordStart(stream));
     RETURN_IF_ERROR(FromCuda(coldsnap_hash_leaves(&table, verify == Verify::kCrc32Sha256, stream),
                              StrCat("hash ", table.leaves, " leaves on the device")));
     return static_cast<CudaMark&>(mark).RecordEnd(stream);
   }
   Status Drain() override {
-    Status copies = FromCuda(cudaStreamSynchronize(stream_.get()), "wait for the copies of a stream");
-    Status digests = FromCuda(cudaStreamSynchronize(hashing_.stream.get()), "wait for the digests of a stream");
-    return copies.ok() ? digests : copies;
+    Status first_error = FromCuda(cudaStreamSynchronize(stream_.get()), "wait for the copies of a stream");
+    for (const Stream& stream : hash_streams_) {
+      Status status = FromCuda(cudaStreamSynchronize(stream.get()), "wait for the digests of a stream");
+      if (first_error.ok()) first_error = std::move(status);
+    }
+    return first_error;
   }
 
  private:
@@ -223,9 +223,12 @@ class CudaLane final : public Lane {
                     StrCat("copy ", copies.size(), " pieces to the device"));
   }
 
+  // Streams share a few queues of the device, and what waits in one holds up what is behind it in the same queue. So
+  // digests don't wait there for their copies: whoever submits them has waited.
   Stream stream_;
+  HashStreams hash_streams_;
+  size_t hashes_ = 0;
   bool scatters_;
-  Hashing hashing_;
   std::vector<CopyIn> small_;  // this and what follows: of the last copies, kept for their memory
   std::vector<void*> to_;
   std::vector<const void*> from_;
@@ -286,11 +289,12 @@ class CudaGpu final : public Gpu {
     ASSIGN_OR_RETURN(Stream stream, NewStream());
     const ScopedDevice device(ordinal_);
     RETURN_IF_ERROR(device.status());
-    CudaLane::Hashing hashing;
-    ASSIGN_OR_RETURN(hashing.stream, NewStream());
-    ASSIGN_OR_RETURN(hashing.copied, NewEvent(cudaEventDisableTiming));
+    CudaLane::HashStreams hash_streams;
+    for (Stream& each : hash_streams) {
+      ASSIGN_OR_RETURN(each, NewStream());
+    }
     return std::unique_ptr<Lane>(
-        std::make_unique<CudaLane>(std::move(stream), coldsnap_scatter_works(), std::move(hashing)));
+        std::make_unique<CudaLane>(std::move(stream), std::move(hash_streams), coldsnap_scatter_works()));
   }
 
   Result<std::unique_ptr<Mark>> NewMark(bool timed) override {

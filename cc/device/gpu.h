@@ -37,7 +37,7 @@ struct CopyIn {
 class Lane {
  public:
   virtual ~Lane() = default;
-  // The copies that follow count into `mark` until Record(mark).
+  // The copies that follow count into `mark` until Record(mark), which puts it behind all copies so far.
   virtual Status Begin(Mark& mark) = 0;
   // Many small copies cost one submission. In any order; their destinations don't overlap.
   virtual Status CopyToDevice(std::span<const CopyIn> copies) = 0;
@@ -48,9 +48,9 @@ class Lane {
   virtual Status CopyToHost(std::byte* to, const DeviceRange& from) = 0;
   virtual Status Record(Mark& mark) = 0;
   // Cuts each range of the device's memory into leaves from its start and writes their digests, those that `verify`
-  // asks for, to `out`, which is pinned, one after the other. Computed by the device, behind the copies that this lane
-  // has been given; those that follow don't wait for it. `mark` is recorded behind it. At most kMaxHashRanges ranges,
-  // each below 4 GiB. Only where CanHashLeaves().
+  // asks for, to `out`, which is pinned, one after the other. Computed by the device, in no order with this lane's
+  // copies: those of these ranges have been waited for. `mark` is recorded behind it. At most kMaxHashRanges ranges, each
+  // below 4 GiB. Only where CanHashLeaves().
   virtual Status HashLeaves(std::span<const DeviceRange> ranges, Verify verify, LeafDigest* out, Mark& mark) = 0;
   // Blocks until everything that this lane was given has been done.
   virtual Status Drain() = 0;

@@ -79,13 +79,21 @@ class HostLane final : public Lane {
   }
   Status Record(Mark& mark) override {
     COLDSNAP_CHECK(&mark == open_);
-    if (when_ == CopyTime::kLatest) recorded_.push_back(std::exchange(open_, nullptr));
+    open_ = nullptr;
+    if (when_ == CopyTime::kAtOnce) return Status::Ok();
+    // A mark of its own copies has them with it; one without any is behind all those before it.
+    if (std::exchange(copies_, 0) != 0) {
+      recorded_.push_back(&static_cast<HostMark&>(mark));
+    } else {
+      const auto wait = [before = std::exchange(recorded_, {})] {
+        for (HostMark* const each : before) static_cast<void>(each->Wait());
+      };
+      static_cast<HostMark&>(mark).Add(wait, when_);
+    }
     return Status::Ok();
   }
   Status HashLeaves(std::span<const DeviceRange> ranges, Verify verify, LeafDigest* out, Mark& mark) override {
-    const auto work = [ranges = std::vector(ranges.begin(), ranges.end()), verify, out,
-                       behind = std::exchange(recorded_, {})]() mutable {
-      for (HostMark* const copies : behind) static_cast<void>(copies->Wait());
+    const auto work = [ranges = std::vector(ranges.begin(), ranges.end()), verify, out]() mutable {
       for (const DeviceRange& range : ranges) {
         HashRange({HostPointer(range), range.nbytes}, verify, out);
         out += LeavesOf(range.nbytes);
@@ -102,12 +110,14 @@ class HostLane final : public Lane {
 
  private:
   void Copy(std::byte* to, const std::byte* from, uint64_t nbytes) {
+    ++copies_;
     open_->Add([=] { std::memcpy(to, from, nbytes); }, when_);
   }
 
   CopyTime when_;
   HostMark* open_ = nullptr;
-  std::vector<HostMark*> recorded_;  // since the last digests, where copies are late
+  int copies_ = 0;                   // that count into it
+  std::vector<HostMark*> recorded_;  // with copies, since the last mark without any
 };
 
 class HostPinned final : public PinnedMemory {

@@ -26,11 +26,14 @@ Status CheckDesks::Grow(Gpu& gpu, size_t desks) {
   auto* const digests = reinterpret_cast<LeafDigest*>(memory_->bytes().data());
   std::vector<Desk> made(desks);
   for (size_t i = 0; i < trays; ++i) {
-    Tray& tray = made[i / 2][i % 2];
+    Tray& tray = made[i / std::tuple_size_v<Desk>][i % std::tuple_size_v<Desk>];
     tray.digests = std::span(digests + i * kBatchLeaves, kBatchLeaves);
-    Result<std::unique_ptr<Mark>> mark = gpu.NewMark(true);
-    if (!mark.ok()) return std::move(mark).status().WithStage("ring");
-    tray.mark = *std::move(mark);
+    Result<std::unique_ptr<Mark>> copied = gpu.NewMark(false);
+    if (!copied.ok()) return std::move(copied).status().WithStage("ring");
+    tray.copied = *std::move(copied);
+    Result<std::unique_ptr<Mark>> hashed = gpu.NewMark(true);
+    if (!hashed.ok()) return std::move(hashed).status().WithStage("ring");
+    tray.hashed = *std::move(hashed);
   }
   desks_ = std::move(made);
   return Status::Ok();
@@ -45,24 +48,33 @@ Status DeviceChecker::Add(size_t segment, const DeviceRange& destination) {
     batch.parts.push_back({.segment = segment, .offset = done, .nbytes = take});
     batch.leaves += LeavesOf(take);
     done += take;
-    if (batch.leaves == kBatchLeaves) RETURN_IF_ERROR(Submit());
+    if (batch.leaves == kBatchLeaves) RETURN_IF_ERROR(Close());
   }
   return Status::Ok();
 }
 
-Status DeviceChecker::Submit() {
-  Batch& batch = batches_[filling_];
-  Status submitted =
-      lane_.HashLeaves(batch.ranges, verifier_.mode(), batch.tray.digests.data(), *batch.tray.mark).WithStage("device");
-  if (!submitted.ok()) return submitted;
-  filling_ = 1 - filling_;
-  return Collect(batches_[filling_]);
+// Sends the full batch on its way, and the ones before it one station further.
+Status DeviceChecker::Close() {
+  Mark& copied = *batches_[filling_].tray.copied;
+  RETURN_IF_ERROR(lane_.Begin(copied).WithStage("device"));
+  RETURN_IF_ERROR(lane_.Record(copied).WithStage("device"));
+  RETURN_IF_ERROR(Hash(Before(1)));
+  RETURN_IF_ERROR(Collect(Before(3)));
+  filling_ = (filling_ + 1) % batches_.size();
+  return Status::Ok();
+}
+
+Status DeviceChecker::Hash(Batch& batch) {
+  if (batch.leaves == 0) return Status::Ok();
+  RETURN_IF_ERROR(batch.tray.copied->Wait().WithStage("device"));
+  return lane_.HashLeaves(batch.ranges, verifier_.mode(), batch.tray.digests.data(), *batch.tray.hashed)
+      .WithStage("device");
 }
 
 Status DeviceChecker::Collect(Batch& batch) {
   if (batch.leaves == 0) return Status::Ok();
-  RETURN_IF_ERROR(batch.tray.mark->Wait().WithStage("device"));
-  busy_s_ += batch.tray.mark->BusySeconds();
+  RETURN_IF_ERROR(batch.tray.hashed->Wait().WithStage("device"));
+  busy_s_ += batch.tray.hashed->BusySeconds();
   std::span<const LeafDigest> digests = batch.tray.digests;
   for (const Part& part : batch.parts) {
     const size_t leaves = LeavesOf(part.nbytes);
@@ -77,8 +89,10 @@ Status DeviceChecker::Collect(Batch& batch) {
 }
 
 Status DeviceChecker::Finish() {
-  if (batches_[filling_].leaves != 0) RETURN_IF_ERROR(Submit());  // which compares the batch before it
-  return Collect(batches_[1 - filling_]);
+  if (batches_[filling_].leaves != 0) RETURN_IF_ERROR(Close());
+  RETURN_IF_ERROR(Hash(Before(1)));
+  for (size_t batches = batches_.size() - 1; batches > 0; --batches) RETURN_IF_ERROR(Collect(Before(batches)));
+  return Status::Ok();
 }
 
 uint64_t DeviceChecker::TakeCheckedBytes() { return std::exchange(checked_bytes_, 0); }

@@ -1,7 +1,8 @@
 // Digests over the final memory: a thread lets the device hash what it has sent there, and compares.
 //
-// Works in batches, two for each thread, so that copies and digests go on side by side. A leaf takes the device about
-// 2 ms however few there are (hash_leaves.cu), so a restore ends that much later, whatever its size.
+// Works in batches, of which each thread has one that is being filled, one whose copies are on their way, and two that
+// the device hashes. A leaf takes the device about 2 ms however few there are (hash_leaves.cu), so a restore ends that
+// much later, whatever its size.
 #pragma once
 
 #include <array>
@@ -23,9 +24,10 @@ class CheckDesks {
   // Of one batch.
   struct Tray {
     std::span<LeafDigest> digests;  // pinned
-    std::unique_ptr<Mark> mark;
+    std::unique_ptr<Mark> copied;
+    std::unique_ptr<Mark> hashed;
   };
-  using Desk = std::array<Tray, 2>;
+  using Desk = std::array<Tray, 4>;
 
   // At least `desks` from now on. Nobody may use one meanwhile.
   Status Grow(Gpu& gpu, size_t desks);
@@ -42,7 +44,8 @@ class DeviceChecker {
  public:
   // All of them must outlive the checker, which leaves nothing in flight that lane.Drain() does not wait for.
   DeviceChecker(Lane& lane, CheckDesks::Desk& desk, Verifier& verifier)
-      : lane_(lane), verifier_(verifier), batches_{Batch{.tray = desk[0]}, Batch{.tray = desk[1]}} {}
+      : lane_(lane), verifier_(verifier), batches_{Batch{.tray = desk[0]}, Batch{.tray = desk[1]}, Batch{.tray = desk[2]},
+                 Batch{.tray = desk[3]}} {}
 
   // The lane has been given the copies of the segment's bytes, or `destination` has them already. Compares what was
   // added before, some of it.
@@ -68,13 +71,16 @@ class DeviceChecker {
     size_t leaves = 0;
   };
 
-  Status Submit();
+  // The batch that was begun so many before the one that is being filled; it may be empty.
+  Batch& Before(size_t batches) { return batches_[(filling_ + batches_.size() - batches) % batches_.size()]; }
+  Status Close();
+  Status Hash(Batch& batch);
   Status Collect(Batch& batch);
 
   Lane& lane_;
   Verifier& verifier_;
-  std::array<Batch, 2> batches_;
-  size_t filling_ = 0;  // the other one is empty or on its way
+  std::array<Batch, 4> batches_;
+  size_t filling_ = 0;
   uint64_t checked_bytes_ = 0;
   double busy_s_ = 0;
 };

@@ -275,21 +275,6 @@ cudaError_t StreamSynchronize(cudaStream_t handle) {
   RunUntil(*stream, stream->submitted);
   return cudaSuccess;
 }
-cudaError_t StreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t event_handle) {
-  State& state = TheState();
-  const std::lock_guard lock(state.mutex);
-  auto* const stream = reinterpret_cast<FakeStream*>(stream_handle);
-  auto* const event = reinterpret_cast<FakeEvent*>(event_handle);
-  if (const cudaError_t error = NoHandle(state, state.streams, stream, "make a stream wait")) return error;
-  if (const cudaError_t error = NoHandle(state, state.events, event, "make a stream wait")) return error;
-  // As it is recorded now: what is recorded later makes no difference.
-  const auto wait = [before = event->stream, behind = event->behind] {
-    if (before != nullptr && TheState().streams.contains(before)) RunUntil(*before, behind);
-  };
-  stream->pending.push_back({.run = wait});
-  ++stream->submitted;
-  return cudaSuccess;
-}
 cudaError_t EventCreate(cudaEvent_t* handle) {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);

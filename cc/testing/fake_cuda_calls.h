@@ -30,7 +30,6 @@ cudaError_t HostUnregister(void* address);
 cudaError_t StreamCreate(cudaStream_t* handle);
 cudaError_t StreamDestroy(cudaStream_t handle);
 cudaError_t StreamSynchronize(cudaStream_t handle);
-cudaError_t StreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t event_handle);
 cudaError_t EventCreate(cudaEvent_t* handle);
 cudaError_t EventDestroy(cudaEvent_t handle);
 cudaError_t EventRecord(cudaEvent_t handle, cudaStream_t stream_handle);

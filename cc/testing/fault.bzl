@@ -56,5 +56,4 @@ WRAPPED = [
     "cudaStreamCreateWithFlags",
     "cudaStreamDestroy",
     "cudaStreamSynchronize",
-    "cudaStreamWaitEvent",
 ]

@@ -52,7 +52,6 @@ constexpr std::array<std::string_view, kFaultPoints> kFaultPointNames = {
     "cudaStreamCreateWithFlags",
     "cudaStreamDestroy",
     "cudaStreamSynchronize",
-    "cudaStreamWaitEvent",
     "cudaEventCreateWithFlags",
     "cudaEventDestroy",
     "cudaEventRecord",

@@ -55,7 +55,6 @@ enum class FaultPoint : uint8_t {
   kCudaStreamCreate,
   kCudaStreamDestroy,
   kCudaStreamSynchronize,
-  kCudaStreamWaitEvent,
   kCudaEventCreate,
   kCudaEventDestroy,
   kCudaEventRecord,

@@ -88,8 +88,6 @@ COLDSNAP_STAND_IN(kCudaStreamCreate, cudaStreamCreateWithFlags, (cudaStream_t * 
 COLDSNAP_STAND_IN(kCudaStreamDestroy, cudaStreamDestroy, (cudaStream_t stream), StreamDestroy(stream), (stream))
 COLDSNAP_STAND_IN(kCudaStreamSynchronize, cudaStreamSynchronize, (cudaStream_t stream), StreamSynchronize(stream),
                   (stream))
-COLDSNAP_STAND_IN(kCudaStreamWaitEvent, cudaStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned flags),
-                  StreamWaitEvent(stream, event), (stream, event, flags))
 COLDSNAP_STAND_IN(kCudaEventCreate, cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned flags), EventCreate(event),
                   (event, flags))
 COLDSNAP_STAND_IN(kCudaEventDestroy, cudaEventDestroy, (cudaEvent_t event), EventDestroy(event), (event))

@@ -89,7 +89,6 @@ const std::vector<Row>& Rows() {
       {kCudaStreamDestroy, Ending::kSuccess, FaultKind::kErrorAfter, {cudaErrorIllegalAddress}},
       {kCudaStreamSynchronize, Ending::kFailure, FaultKind::kErrorAfter, {cudaErrorIllegalAddress}},
       {kCudaStreamSynchronize, Ending::kSuccess, FaultKind::kSlow, {0}},
-      {kCudaStreamWaitEvent, Ending::kFailure, FaultKind::kError, {cudaErrorIllegalAddress}},
       {kCudaEventCreate, Ending::kFailure, FaultKind::kError, {cudaErrorMemoryAllocation, cudaErrorIllegalAddress}},
       {kCudaEventDestroy, Ending::kSuccess, FaultKind::kErrorAfter, {cudaErrorIllegalAddress}},
       {kCudaEventRecord, Ending::kFailure, FaultKind::kError, {cudaErrorIllegalAddress, cudaErrorUnknown}},

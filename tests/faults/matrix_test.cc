@@ -41,7 +41,7 @@ constexpr int kMostFailures = 25;  // a broken core fails everywhere; the first 
 std::set<uint64_t> Positions(FaultPoint point, uint64_t calls) {
   if (point == FaultPoint::kCudaEventQuery) return {1, 2};
   if (point == FaultPoint::kCudaEventElapsedTime) return {1};
-  if (point == FaultPoint::kHashLeaves || point == FaultPoint::kCudaStreamWaitEvent) return {1};
+  if (point == FaultPoint::kHashLeaves) return {1};
   if (point == FaultPoint::kCudaEventRecord) return {1, 2, calls / 2};
 #ifdef __SANITIZE_THREAD__
   return {1, calls};

@@ -49,8 +49,8 @@ class Lane {
   virtual Status Record(Mark& mark) = 0;
   // Cuts each range of the device's memory into leaves from its start and writes their digests, those that `verify`
   // asks for, to `out`, which is pinned, one after the other. Computed by the device, in no order with this lane's
-  // copies: those of these ranges have been waited for. `mark` is recorded behind it. At most kMaxHashRanges ranges, each
-  // below 4 GiB. Only where CanHashLeaves().
+  // copies: those of these ranges have been waited for. `mark` is recorded behind it. At most kMaxHashRanges ranges,
+  // each below 4 GiB. Only where CanHashLeaves().
   virtual Status HashLeaves(std::span<const DeviceRange> ranges, Verify verify, LeafDigest* out, Mark& mark) = 0;
   // Blocks until everything that this lane was given has been done.
   virtual Status Drain() = 0;

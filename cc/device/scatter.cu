@@ -38,9 +38,7 @@ __global__ void Scatter(const __grid_constant__ ScatterTable table) {
 
 extern "C" {
 
-bool coldsnap_scatter_works() {
-  return coldsnap::KernelWorks(coldsnap::Scatter);
-}
+bool coldsnap_scatter_works() { return coldsnap::KernelWorks(coldsnap::Scatter); }
 
 cudaError_t coldsnap_scatter(const coldsnap::ScatterTable* table, cudaStream_t stream) {
   const unsigned blocks = table->count < coldsnap::kBlocks ? table->count : coldsnap::kBlocks;

@@ -8,8 +8,8 @@
 namespace coldsnap {
 namespace {
 
-// 16 MiB of large extents. A thread's share of PCIe takes 4 ms for them, so their digests end before the next ones begin
-// (12 threads, 55 GB/s), and the last batch is a small part of the whole.
+// 16 MiB of large extents. A thread's share of PCIe takes 4 ms for them, so their digests end before the next ones
+// begin (12 threads, 55 GB/s), and the last batch is a small part of the whole.
 constexpr size_t kBatchLeaves = 256;
 static_assert(kBatchLeaves <= kMaxHashRanges);
 

@@ -18,7 +18,8 @@
 
 namespace coldsnap {
 
-// What the checkers of one thread after the other use again: where the device writes digests, and the marks behind them.
+// What the checkers of one thread after the other use again: where the device writes digests, and the marks behind
+// them.
 class CheckDesks {
  public:
   // Of one batch.
@@ -44,8 +45,9 @@ class DeviceChecker {
  public:
   // All of them must outlive the checker, which leaves nothing in flight that lane.Drain() does not wait for.
   DeviceChecker(Lane& lane, CheckDesks::Desk& desk, Verifier& verifier)
-      : lane_(lane), verifier_(verifier), batches_{Batch{.tray = desk[0]}, Batch{.tray = desk[1]}, Batch{.tray = desk[2]},
-                 Batch{.tray = desk[3]}} {}
+      : lane_(lane),
+        verifier_(verifier),
+        batches_{Batch{.tray = desk[0]}, Batch{.tray = desk[1]}, Batch{.tray = desk[2]}, Batch{.tray = desk[3]}} {}
 
   // The lane has been given the copies of the segment's bytes, or `destination` has them already. Compares what was
   // added before, some of it.

@@ -64,8 +64,8 @@ struct HydrateReport {
   std::optional<double> residency_after;
   uint64_t chunk_bytes = 0;  // as they were used
   int queue_depth = 0;
-  uint64_t pinned_bytes = 0;  // the ring, and what the device writes digests to: 36 KiB a thread, 2 MiB at least
-  Place place = Place::kHost;  // where digests were computed, never kAuto
+  uint64_t pinned_bytes = 0;       // the ring, and what the device writes digests to: 36 KiB a thread, 2 MiB at least
+  Place place = Place::kHost;      // where digests were computed, never kAuto
   std::optional<GdsEvidence> gds;  // the path that GPUDirect Storage took, where it was used
   // Seconds on the monotonic clock. read and digest are the mean over their threads (of digests on the device, its busy
   // time) and overlap with copy, which is the device's busy time over all streams, from every eighth slot.

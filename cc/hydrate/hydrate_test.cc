@@ -219,8 +219,8 @@ TEST_F(HydratorTest, WithoutTheKernelAutoTakesTheHostAndSaysSo) {
 
 // What host digests can't see: bytes that were right in the slot and are wrong in the device's memory.
 TEST_F(HydratorTest, DeviceDigestsFindWhatWentWrongBehindTheCopy) {
-  for (const auto& [verify, says] :
-       {std::pair(Verify::kCrc32, "a second read of the file is right"), std::pair(Verify::kCrc32Sha256, "piece 0 (")}) {
+  for (const auto& [verify, says] : {std::pair(Verify::kCrc32, "a second read of the file is right"),
+                                     std::pair(Verify::kCrc32Sha256, "piece 0 (")}) {
     for (const Place place : {Place::kDevice, Place::kBoth, Place::kHost}) {
       const DeviceRange& range = destinations_[0].target.range;
       // By then the first slot has been given out again, so its copy has been done.
@@ -229,9 +229,12 @@ TEST_F(HydratorTest, DeviceDigestsFindWhatWentWrongBehindTheCopy) {
         return copy == 6 ? device_.gpu().Poison({&byte, 1}) : Status::Ok();
       });
       Hydrator hydrator(gpu);
-      const HydrateOptions options{
-          .backend = Backend::kBuffered, .verify = verify, .place = place, .chunk_bytes = kLeafBytes, .queue_depth = 2,
-          .read_threads = 1};
+      const HydrateOptions options{.backend = Backend::kBuffered,
+                                   .verify = verify,
+                                   .place = place,
+                                   .chunk_bytes = kLeafBytes,
+                                   .queue_depth = 2,
+                                   .read_threads = 1};
       const Status status = Restore(hydrator, options).status();
       EXPECT_GT(gpu.copies(), 6);
       if (place == Place::kHost) {

@@ -106,7 +106,8 @@ Status Readers::ReadPastHost(Self& self) {
     Stopwatch watch;
     for (const Segment& segment : SegmentsOf(job_.plan, window)) {
       span.AddBytes(segment.nbytes);
-      RETURN_IF_ERROR(job_.gds->Read(window.file_offset + segment.slot_offset, DestinationOf(segment)).WithStage("file"));
+      RETURN_IF_ERROR(
+          job_.gds->Read(window.file_offset + segment.slot_offset, DestinationOf(segment)).WithStage("file"));
     }
     self.read += watch.Lap();
     span.End();

@@ -55,11 +55,11 @@ struct ReadJob {
   Gpu& gpu;
   std::span<const std::unique_ptr<Lane>> lanes;  // one for each sender, or for each thread: see LanesFor()
   Verifier& on_host;
-  const GdsReader* gds = nullptr;   // reads the direct share, where there is one
-  Ring* ring = nullptr;             // null where neither share has a reader
-  Verifier* on_device = nullptr;    // null where the device computes no digests
-  CheckDesks* desks = nullptr;      // as many as lanes, with on_device
-  Trace* trace = nullptr;           // gets what the threads do
+  const GdsReader* gds = nullptr;  // reads the direct share, where there is one
+  Ring* ring = nullptr;            // null where neither share has a reader
+  Verifier* on_device = nullptr;   // null where the device computes no digests
+  CheckDesks* desks = nullptr;     // as many as lanes, with on_device
+  Trace* trace = nullptr;          // gets what the threads do
 };
 
 class Readers {
@@ -72,8 +72,8 @@ class Readers {
   }
 
   // Moves every window and returns when all threads have ended: the first failure of any of them, or of `tick`, which
-  // the calling thread runs about every 50 ms with the bytes done so far - compared on the device where that is done, else
-  // sent - and once at the end.
+  // the calling thread runs about every 50 ms with the bytes done so far - compared on the device where that is done,
+  // else sent - and once at the end.
   Status Run(Crew& crew, const Hands& hands, const std::function<Status(uint64_t done_bytes)>& tick);
 
   // Mean over the threads of the stage.

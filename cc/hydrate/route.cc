@@ -35,10 +35,10 @@ Status Routes::OpenNamed(const RouteChoice& choice) {
   if (choice.backend == Backend::kBuffered) return OpenOne(Route::kBuffered);
   if (choice.backend == Backend::kDirect) return OpenOne(Route::kDirect);
   if (choice.needs_host) {
-    return Status(
-               Code::kNotAdmitted,
-               "hydrate by gds: the bytes never pass host memory, where digests were to be computed, so it takes digests "
-               "on the device, or an artifact that was verified as a whole before")
+    return Status(Code::kNotAdmitted,
+                  "hydrate by gds: the bytes never pass host memory, where digests were to be computed, so it takes "
+                  "digests "
+                  "on the device, or an artifact that was verified as a whole before")
         .WithRemedy(
             "set COLDSNAP_VERIFY_PLACE=device, or admit the artifact (coldsnap verify --admit) and set "
             "COLDSNAP_HIBERNATE_VERIFY_MODE=preverified");

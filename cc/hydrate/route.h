@@ -22,7 +22,7 @@ enum class Backend : uint8_t { kAuto, kBuffered, kDirect, kGds };
 // What a choice of routes depends on besides the blob.
 struct RouteChoice {
   Backend backend = Backend::kAuto;
-  bool needs_host = true;  // the bytes must pass host memory: digests are computed there
+  bool needs_host = true;      // the bytes must pass host memory: digests are computed there
   SharedGdsDriver gds_driver;  // none: the process's own, opened where it is needed
 };
 

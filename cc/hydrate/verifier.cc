@@ -42,7 +42,8 @@ Status Verifier::Check(size_t segment_index, uint64_t offset, std::span<const st
 
 Status Verifier::Compare(size_t segment_index, uint64_t offset, uint64_t nbytes, std::span<const LeafDigest> leaves) {
   const Segment& segment = plan_.segments[segment_index];
-  COLDSNAP_CHECK(IsAligned(offset, kLeafBytes) && offset + nbytes <= segment.nbytes && leaves.size() == LeavesOf(nbytes));
+  COLDSNAP_CHECK(IsAligned(offset, kLeafBytes) && offset + nbytes <= segment.nbytes &&
+                 leaves.size() == LeavesOf(nbytes));
   uint32_t& crc = segment_crcs_[segment_index];
   for (uint64_t done = 0; const LeafDigest& leaf : leaves) {
     const uint64_t leaf_bytes = std::min(kLeafBytes, nbytes - done);
@@ -98,7 +99,8 @@ std::string Verifier::LocateDamage(uint32_t extent_index) const {
     }
     if (Sha256Of(bytes) != leaves[leaf]) return StrCat("the damage is in ", PieceText(extent, leaf));
   }
-  return "a second read of the file is right, so the bytes changed on their way from the drive to where they were verified";
+  return "a second read of the file is right, so the bytes changed on their way from the drive to where they were "
+         "verified";
 }
 
 }  // namespace coldsnap

@@ -175,7 +175,7 @@ class Hydrator:
         Makes ring, threads and streams before the first restore; seconds that it took.
         """
 
-    def hydrate(self, artifact: Artifact, ranges: Sequence[tuple[int, int, int]], route: str, verify: str, settings: dict, streams: Sequence[int], tick: object | None, confirm: object | None = None, trace: Trace | None = None) -> dict:
+    def hydrate(self, artifact: Artifact, ranges: Sequence[tuple[int, int, int]], route: str, verify: str, settings: dict, streams: Sequence[int], tick: object | None, confirm: object | None = None, trace: Trace | None = None, place: str = 'auto') -> dict:
         """
         Fills ranges (extent, address, nbytes) of the device from the artifact.
 

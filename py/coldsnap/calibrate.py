@@ -377,7 +377,9 @@ def _hashing_note(found: Sequence[Any], cold: Sequence[Any]) -> list[str]:
         return []
     (case,) = ours
     share = case.restorer.payload_bytes / case.median_s / probe.median
-    return [f"direct, cold, crc32+sha256 on the host: {share:.0%} of what Python's own hashes reach behind direct reads"]
+    return [
+        f"direct, cold, crc32+sha256 on the host: {share:.0%} of what Python's own hashes reach behind direct reads"
+    ]
 
 
 def _write_profile(folder: Path, device: str, document: dict[str, Any], commit: str) -> list[str]:

@@ -96,20 +96,6 @@ def test_a_bad_variable_is_called_by_its_name() -> None:
         settings.resolve({}, {"COLDSNAP_HYDRATION_CHUNK_BYTES": "4MB"})
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "kind"),
-    [
-        ("place", "device", errors.RouteUnavailableError),
-        ("place", "both", errors.RouteUnavailableError),
-    ],
-)
-def test_what_this_version_cannot_do_is_refused_and_says_what_works(name: str, value: str, kind: type) -> None:
-    with pytest.raises(kind) as caught:
-        value_of(name, value)
-    assert caught.value.remedy
-    assert value in caught.value.message
-
-
 def test_a_library_may_be_named_with_its_digest_or_without() -> None:
     digest = "0123456789ABCDEF" * 4
     assert settings.native_library({}) is None
@@ -190,6 +176,20 @@ def test_a_ring_that_shrank_bounds_the_depth_of_direct_reads() -> None:
 def test_a_profile_of_one_route_serves_both() -> None:
     full = settings.apply_profile(settings.resolve({}, {}), {}, DIRECT)
     assert full["read_threads"] == full["direct_read_threads"] == Setting(2, "profile")
+
+
+def test_without_a_profile_small_reads_go_to_the_drive() -> None:
+    full, _ = settings.fit_ring(settings.apply_profile(settings.resolve({}, {}), {}, {}), limits(cores=16))
+    assert full["direct_chunk_bytes"] == Setting(MIB, "default")
+    native = settings.native_settings(full, limits())
+    assert (native["chunk_bytes"], native["direct_chunk_bytes"]) == (4 * MIB, MIB)
+    assert (native["queue_depth"], native["direct_queue_depth"]) == (32, 16)
+    assert (native["read_threads"], native["direct_read_threads"]) == (16, 8)
+
+
+def test_a_chunk_that_was_chosen_holds_for_the_drive_too() -> None:
+    full = settings.apply_profile(settings.resolve({"chunk_bytes": 8 * MIB}, {}), {}, {})
+    assert "direct_chunk_bytes" not in full
 
 
 def test_depth_is_twice_the_threads_which_are_the_cores() -> None:

@@ -103,13 +103,33 @@ def test_receipts_agree(tmp_path: pathlib.Path, verify: str) -> None:
         assert helpers.comparable(receipt) == first, backend
         assert receipt.provider == ("python" if backend == "python" else "native")
         assert set(receipt.stages_s) == set(receipts["python"].stages_s)
-        assert set(receipt.settings) == set(receipts["python"].settings)
+        own = {name for name in receipt.settings if name.startswith("direct_")}  # the native core's
+        assert set(receipt.settings) - own == set(receipts["python"].settings)
         assert sum(route["bytes"] for route in receipt.routes) == receipt.payload_bytes
         assert sum(route["extents"] for route in receipt.routes) == sum(r["extents"] for r in receipts["python"].routes)
         if backend != "auto":
             assert {route["route"] for route in receipt.routes} == {backend}
             assert helpers.codes(receipt)[0] == "explicit"
     assert helpers.codes(receipts["auto"])  # auto always says why
+
+
+@pytest.mark.parametrize("place", ["host", "device", "both"])
+def test_digests_are_computed_where_it_was_asked_for(tmp_path: pathlib.Path, place: str) -> None:
+    tensors = helpers.mixed_tensors()
+    artifact = helpers.write(tmp_path / "artifact", tensors)
+    destinations = helpers.untouched_like(tensors)
+    receipt = coldsnap.hydrate(artifact, destinations, backend="buffered", place=place)
+    assert receipt.verify == {"mode": "crc32+sha256", "place": place}
+    helpers.assert_same_bytes(destinations, tensors)
+
+
+@pytest.mark.parametrize("place", ["device", "both"])
+def test_the_python_provider_has_no_digests_on_the_device(tmp_path: pathlib.Path, place: str) -> None:
+    tensors = {"w": helpers.random_bytes(1000)}
+    artifact = helpers.write(tmp_path / "artifact", tensors)
+    with pytest.raises(coldsnap.RouteUnavailableError, match=f"place {place}: the provider python") as caught:
+        coldsnap.hydrate(artifact, helpers.untouched_like(tensors), backend="python", place=place)
+    assert caught.value.remedy
 
 
 def test_the_default_is_python_and_says_that_nobody_chose_it(

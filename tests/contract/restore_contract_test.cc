@@ -258,7 +258,8 @@ std::vector<Way> Ways() {
   ways.push_back({"gds_none", Backend::kGds, Verify::kNone});
   for (const auto& [digests, verify] :
        {std::pair("crc32", Verify::kCrc32), std::pair("crc32_sha256", Verify::kCrc32Sha256)}) {
-    for (const auto& [name, backend] : {std::pair("buffered", Backend::kBuffered), std::pair("direct", Backend::kDirect)}) {
+    for (const auto& [name, backend] :
+         {std::pair("buffered", Backend::kBuffered), std::pair("direct", Backend::kDirect)}) {
       ways.push_back({StrCat(name, "_", digests, "_host"), backend, verify, Place::kHost});
       ways.push_back({StrCat(name, "_", digests, "_device"), backend, verify, Place::kDevice});
       ways.push_back({StrCat(name, "_", digests, "_both"), backend, verify, Place::kBoth});

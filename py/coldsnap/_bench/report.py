@@ -72,6 +72,9 @@ def run_rounds(steps: Sequence[Step], samples: range, until: float, advance: Adv
             step.sample()
 
 
+_PLACES = {"host": "host", "device": "dev", "both": "both"}
+
+
 def print_tables(found: list[Ceiling], results: dict[str, Any]) -> None:
     """Print ceilings and cases to stdout."""
     console = Console(highlight=False, soft_wrap=False)
@@ -90,8 +93,10 @@ def print_tables(found: list[Ceiling], results: dict[str, Any]) -> None:
     print(f"ring ready in {ring['median'] * 1e3:.1f} ms, not part of the times below")
     print()
 
-    table = Table("route", "cache", "digest", "place", **style)
-    for title in ("chunk", "depth", "thr", "ms", "GB/s", "% ceil"):
+    placed = any(case["place"] != "host" for case in results["cases"])
+    table = Table("route", "cache", "digest", *(["at"] if placed else []), **style)
+    # 80 columns have no room for more.
+    for title in ("chunk", "depth", "thr", "ms", "GB/s", "%" if placed else "% ceil"):
         table.add_column(title, justify="right")
     table.add_column("limit")
     for case in results["cases"]:
@@ -99,7 +104,7 @@ def print_tables(found: list[Ceiling], results: dict[str, Any]) -> None:
             case["route"],
             case["cache"],
             case["digest"],
-            case["place"],
+            *([_PLACES[case["place"]]] if placed else []),
             format_size(case["chunk_bytes"]).replace("iB", "").replace(" ", ""),
             str(case["queue_depth"]),
             str(case["threads"]),

@@ -5,35 +5,27 @@
 
 #include "cc/base/units.h"
 #include "cc/device/host_gpu.h"
+#include "cc/testing/interposed_gpu.h"
 #include "gtest/gtest.h"
 
 namespace coldsnap {
 namespace {
 
 // A device whose pins fail above a limit, as a memory cgroup's do.
-class PinLimitedGpu final : public Gpu {
+class PinLimitedGpu final : public InterposedGpu {
  public:
-  explicit PinLimitedGpu(uint64_t limit) : limit_(limit) {}
-  std::string Name() const override { return "limited"; }
+  PinLimitedGpu(Gpu& inner, uint64_t limit)
+      : InterposedGpu(inner, [](int) { return Status::Ok(); }), limit_(limit) {}
   Result<std::unique_ptr<PinnedMemory>> Pin(uint64_t nbytes) override {
     tried.push_back(nbytes);
     if (nbytes > limit_) return Status(Code::kOutOfMemory, StrCat("pin ", nbytes, " bytes"));
-    return host_->Pin(nbytes);
+    return InterposedGpu::Pin(nbytes);
   }
-  Result<std::unique_ptr<DeviceMemory>> Allocate(uint64_t nbytes) override { return host_->Allocate(nbytes); }
-  Result<std::unique_ptr<Lane>> OpenLane() override { return host_->OpenLane(); }
-  Result<std::unique_ptr<Mark>> NewMark(bool timed) override { return host_->NewMark(timed); }
-  Result<DeviceRange> AllocationOf(uint64_t address) override { return host_->AllocationOf(address); }
-  std::optional<int> NumaNode() const override { return host_->NumaNode(); }
-  Status MakeCurrent() override { return host_->MakeCurrent(); }
-  Status WaitForStreams(std::span<const uintptr_t> streams) override { return host_->WaitForStreams(streams); }
-  Status Poison(std::span<const DeviceRange> ranges) override { return host_->Poison(ranges); }
 
   std::vector<uint64_t> tried;
 
  private:
   uint64_t limit_;
-  std::unique_ptr<Gpu> host_ = OpenHostGpu();
 };
 
 TEST(RingTest, SlotsDoNotOverlapAndComeBackInTurn) {
@@ -115,7 +107,8 @@ TEST(RingTest, GivesOutOnlyThoseInUse) {
 }
 
 TEST(RingTest, HalvesUntilThePinSucceedsAndKeepsTheReason) {
-  PinLimitedGpu gpu(200 * kKiB);
+  const std::unique_ptr<Gpu> host = OpenHostGpu();
+  PinLimitedGpu gpu(*host, 200 * kKiB);
   const std::unique_ptr<Ring> ring = *Ring::Create(gpu, 8, 64 * kKiB);
   EXPECT_EQ(ring->slots(), 2);
   EXPECT_EQ(gpu.tried, (std::vector<uint64_t>{512 * kKiB, 256 * kKiB, 128 * kKiB}));
@@ -123,7 +116,8 @@ TEST(RingTest, HalvesUntilThePinSucceedsAndKeepsTheReason) {
 }
 
 TEST(RingTest, FailsWhenNotEvenOneSlotCanBePinned) {
-  PinLimitedGpu gpu(0);
+  const std::unique_ptr<Gpu> host = OpenHostGpu();
+  PinLimitedGpu gpu(*host, 0);
   const Status status = Ring::Create(gpu, 4, 64 * kKiB).status();
   EXPECT_EQ(status.code(), Code::kOutOfMemory);
   EXPECT_EQ(status.stage(), "ring");

@@ -11,6 +11,7 @@
 
 #include "cc/device/host_gpu.h"
 #include "cc/hydrate/hydrate.h"
+#include "cc/testing/interposed_gpu.h"
 #include "cc/testing/test_artifact.h"
 
 namespace coldsnap {
@@ -18,22 +19,14 @@ namespace {
 
 // Its third record fails, and what was submitted before that is still being copied for a while: whoever drains the lane
 // waits for it, and it is compared then with what it was when it was submitted.
-class FailingRecordGpu final : public Gpu {
+class FailingRecordGpu final : public InterposedGpu {
  public:
+  explicit FailingRecordGpu(Gpu& inner) : InterposedGpu(inner, [](int) { return Status::Ok(); }) {}
   int changed_under_the_copy() const { return changed_; }
   bool failed() const { return records_ > 2; }
 
-  std::string Name() const override { return inner_->Name(); }
-  Result<std::unique_ptr<PinnedMemory>> Pin(uint64_t nbytes) override { return inner_->Pin(nbytes); }
-  Result<std::unique_ptr<DeviceMemory>> Allocate(uint64_t nbytes) override { return inner_->Allocate(nbytes); }
-  Result<std::unique_ptr<Mark>> NewMark(bool timed) override { return inner_->NewMark(timed); }
-  Result<DeviceRange> AllocationOf(uint64_t address) override { return inner_->AllocationOf(address); }
-  std::optional<int> NumaNode() const override { return inner_->NumaNode(); }
-  Status MakeCurrent() override { return inner_->MakeCurrent(); }
-  Status WaitForStreams(std::span<const uintptr_t> streams) override { return inner_->WaitForStreams(streams); }
-  Status Poison(std::span<const DeviceRange> ranges) override { return inner_->Poison(ranges); }
   Result<std::unique_ptr<Lane>> OpenLane() override {
-    ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, inner_->OpenLane());
+    ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, InterposedGpu::OpenLane());
     return std::unique_ptr<Lane>(std::make_unique<SlowLane>(*this, std::move(lane)));
   }
 
@@ -57,6 +50,9 @@ class FailingRecordGpu final : public Gpu {
       in_flight_.clear();  // the host's copies are done by now
       return Status::Ok();
     }
+    Status HashLeaves(std::span<const DeviceRange> ranges, Verify verify, LeafDigest* out, Mark& mark) override {
+      return inner_->HashLeaves(ranges, verify, out, mark);
+    }
     Status Drain() override {
       if (!in_flight_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
       for (const Copy& copy : std::exchange(in_flight_, {})) {
@@ -71,7 +67,6 @@ class FailingRecordGpu final : public Gpu {
     std::vector<Copy> in_flight_;
   };
 
-  std::unique_ptr<Gpu> inner_ = OpenHostGpu();
   std::atomic<int> records_ = 0;
   std::atomic<int> changed_ = 0;
 };
@@ -83,7 +78,8 @@ TEST_P(FailedSendTest, ItsSlotIsNotFilledAgainWhileItsCopiesAreOnTheirWay) {
   const OpenArtifact artifact = files.Open();
   TestDevice device;
   const auto destinations = files.Allocate(artifact, device);
-  FailingRecordGpu gpu;
+  const std::unique_ptr<Gpu> host = OpenHostGpu();
+  FailingRecordGpu gpu(*host);
   // Other threads wait for one of the two slots.
   const HydrateOptions options = {
       .backend = GetParam(), .chunk_bytes = kLeafBytes, .queue_depth = 2, .read_threads = 4};

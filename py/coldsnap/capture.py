@@ -50,7 +50,8 @@ def capture(
         path: The artifact's folder; it must not be there, its parent must. Give this or ``store``.
         store: A `Store` or its folder: the artifact goes to the place that its identity and content name, and becomes
             the identity's current one.
-        identity: What the tensors are: a dict that JSON can hold. Equal identities are meant to have equal bytes.
+        identity: What the tensors are: a dict that JSON can hold. Equal identities are meant to have equal bytes. A
+            store needs one.
         backend: ``python``, ``auto``, ``buffered`` or ``direct``; default ``python``. An explicit one works or raises.
         preverified: Read the durable blob again past the page cache, compare every digest before publishing, and then
             write a trust marker, so that restores here may leave out digests.
@@ -127,6 +128,11 @@ class _Request:
             raise errors.RequestInvalidError(
                 "capture: replace was given with a path, and an artifact is never replaced in place",
                 remedy="give another path, or a store",
+            )
+        if store is not None and identity is None:
+            raise errors.RequestInvalidError(
+                "capture into a store: there is no identity, by which it names artifacts",
+                remedy="give a dict that says what the tensors are",
             )
         place = _free_place(path) if store is None else store if isinstance(store, Store) else Store(store)  # type: ignore[arg-type]
         return cls(place, canonical(identity, "identity"), canonical(scalars, "scalars"), bool(replace))

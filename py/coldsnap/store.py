@@ -107,14 +107,20 @@ class Store:
             RequestInvalidError: There is none, or the shard is none of its.
             FormatInvalidError, DataLossError, IoError: As of `coldsnap.open`.
         """
-        folder = self.current(identity)
-        if folder is None:
-            raise errors.RequestInvalidError(
-                f"open the current artifact of {self.folder_of(identity)}: there is none",
-                stage="open",
-                remedy="capture it, with the same identity",
-            )
-        return open_artifact(folder, shard=shard)
+        while True:
+            folder = self.current(identity)
+            if folder is None:
+                raise errors.RequestInvalidError(
+                    f"open the current artifact of {self.folder_of(identity)}: there is none",
+                    stage="open",
+                    remedy="capture it, with the same identity",
+                )
+            try:
+                return open_artifact(folder, shard=shard)
+            except errors.Error:
+                if self.current(identity) == folder:
+                    raise
+                # Another one became current, and this one was collected, in between.
 
     def ls(self) -> list[StoredArtifact]:
         """What the store has, by identity digest and root; what is being captured or removed is not among it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pathlib
+import signal
 import threading
 from typing import Any
 
@@ -159,6 +160,28 @@ def test_a_progress_function_that_raises(backend: str, tmp_path: pathlib.Path) -
     with pytest.raises(ZeroDivisionError, match="mine") as caught:
         coldsnap.capture(tensors(), tmp_path / "artifact", backend=backend, progress=progress)
     assert caught.value.receipt.error["code"] == "internal"  # type: ignore[attr-defined]
+    assert helpers.names_in(tmp_path) == []
+
+
+class PressesCtrlC:
+    """A cancel event during whose third look a signal arrives, as a Ctrl-C does."""
+
+    looks = 0
+
+    def is_set(self) -> bool:
+        self.looks += 1
+        if self.looks == 3:
+            signal.raise_signal(signal.SIGINT)
+        return False
+
+
+@pytest.mark.parametrize("backend", helpers.BACKENDS)
+def test_ctrl_c(backend: str, tmp_path: pathlib.Path) -> None:
+    event: Any = PressesCtrlC()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        coldsnap.capture(tensors(), tmp_path / "artifact", backend=backend, cancel=event)
+    assert event.looks >= 3
+    assert caught.value.receipt.error["code"] == "cancelled"  # type: ignore[attr-defined]
     assert helpers.names_in(tmp_path) == []
 
 

@@ -271,6 +271,26 @@ def test_publishing_and_collecting_keep_each_other_waiting(
     assert locked == ["move", "point", "trash"]
 
 
+def test_opening_while_another_becomes_current(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    capture(store)
+    real, calls = module.open_artifact, []
+
+    def replaced_in_between(path: pathlib.Path, **more: Any) -> coldsnap.Artifact:
+        calls.append(path)
+        if len(calls) == 1:
+            with monkeypatch.context() as patched:
+                patched.setattr(module, "open_artifact", real)
+                capture(store, 2.0, replace=True)
+                assert len(store.gc(max_bytes=0)) == 1
+        return real(path, **more)
+
+    monkeypatch.setattr(module, "open_artifact", replaced_in_between)
+    with store.open(IDENTITY) as artifact:
+        assert restored(artifact) == 2.0
+    assert len(calls) == 2
+
+
 def test_a_removal_that_was_cut_short_is_finished_by_the_next(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

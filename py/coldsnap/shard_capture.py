@@ -145,7 +145,9 @@ class ShardCapture:
         account.residency = {"before": None, "after": found["residency_after"]}
         reasons = [*account.reasons, *found["reasons"]]
         if found["uncovered_bytes"]:
-            detail = f"{found['uncovered_bytes']} bytes of storages are outside every tensor, and belong to their extents"
+            detail = (
+                f"{found['uncovered_bytes']} bytes of storages are outside every tensor, and belong to their extents"
+            )
             reasons.append({"code": "uncovered_bytes", "detail": detail})
         account.reasons = reasons
 

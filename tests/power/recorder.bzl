@@ -1,0 +1,27 @@
+"""The functions that recorder.cc stands in for, as the linker calls them."""
+
+WRAPPED = [
+    "__open_2",
+    "__openat_2",
+    "fallocate",
+    "fchmod",
+    "fdatasync",
+    "fsync",
+    "ftruncate",
+    "link",
+    "linkat",
+    "mkdir",
+    "mkdirat",
+    "open",
+    "openat",
+    "posix_fallocate",
+    "pwrite",
+    "pwritev",
+    "rename",
+    "renameat",
+    "renameat2",
+    "rmdir",
+    "unlink",
+    "unlinkat",
+    "write",
+]

@@ -26,7 +26,7 @@ namespace {
 
 // Nothing is there; PlanLayout only wants addresses that don't overlap, and the number of the tensor comes back in
 // them.
-constexpr uint64_t kAddressStep = uint64_t{1} << 44;
+constexpr uint64_t kAddressStep = uint64_t{1} << 40;
 
 struct LeafDigest {
   uint32_t crc32 = 0;
@@ -54,8 +54,8 @@ Layout PlanOf(const std::vector<SparseTensor>& tensors) {
 
 // Writes the marks of one extent and digests the whole of it, leaf by leaf.
 ExtentDigests WriteExtent(int fd, uint64_t file_offset, const SparseTensor& tensor, std::vector<Sha256>& all_leaves) {
-  const std::vector<std::byte> zeros(kLeafBytes);
-  const LeafDigest full = DigestOf(zeros);
+  static const std::vector<std::byte> zeros(kLeafBytes);
+  static const LeafDigest full = DigestOf(zeros);
   const uint64_t count = LeavesOf(tensor.nbytes);
   std::vector<Sha256> leaves;
   uint32_t crc = 0;

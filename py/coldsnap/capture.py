@@ -18,8 +18,6 @@ from typing import Any
 from coldsnap import errors, receipts, settings
 from coldsnap.artifact import load_native
 from coldsnap.receipts import Receipt
-from coldsnap.shard_capture import ShardCapture
-from coldsnap.sources import sources_of
 from coldsnap.store import Published, Store
 from coldsnap.ticker import Ticker, check_arguments
 from coldsnap.values import canonical
@@ -76,6 +74,9 @@ def capture(
     Source:
         Format: docs/format.md; store: docs/store.md; receipt: docs/architecture.md, section 9a.
     """
+    from coldsnap.shard_capture import ShardCapture  # with the writers, which `import coldsnap` should not wait for
+    from coldsnap.sources import sources_of
+
     begin = time.monotonic()
     account = receipts.Account("capture")
     try:

@@ -72,6 +72,21 @@ def test_a_pin_on_others_leaves_it_without_a_marker(tmp_path: pathlib.Path, monk
     assert "COLDSNAP_TRUST_MANIFEST" in detail
 
 
+def test_a_marker_that_can_not_be_written_is_no_failure(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        fault = Fault(
+            patched, "rename", fails(errno.ENOSPC)
+        )  # the marker's own; a path's artifact is moved by the core
+        receipt = coldsnap.capture(helpers.model(), tmp_path / "artifact", preverified=True)
+    assert fault.fired
+    assert receipt.ok
+    assert "not_admitted" in helpers.codes(receipt)
+    with coldsnap.open(tmp_path / "artifact") as artifact, pytest.raises(coldsnap.NotAdmittedError):
+        coldsnap.hydrate(artifact, helpers.destinations(artifact), backend="buffered", verify="none")
+
+
 # The header is one read (or its trial and one), then 4 MiB of the large extent at a time.
 @pytest.mark.parametrize(("nth", "what"), [(2, "the header"), (3, r"capture extent 0 \(large\)"), (6, r"\(small\)")])
 def test_a_drive_that_gives_back_other_bytes(

@@ -82,6 +82,31 @@ def test_all_shards_appear_as_one_artifact(backend: str, shards: tuple[str, ...]
     assert coldsnap.verify(store.current(IDENTITY)).ok
 
 
+def test_ranks_that_are_processes(tmp_path: pathlib.Path) -> None:
+    program = textwrap.dedent(
+        f"""
+        import sys
+        import numpy as np
+        from coldsnap.ranks import RankGroup, capture_rank
+
+        rank, shards = int(sys.argv[2]), {REPLICATED!r}
+        group = RankGroup("t", rank, shards, {PATIENT})
+        weights = {{"w": np.full(300_000, float(rank % 2))}}
+        receipt = capture_rank(weights, group, store=sys.argv[1], identity={IDENTITY!r}, backend="auto")
+        print(receipt.artifact_root)
+        """
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    pipes = {"stdout": subprocess.PIPE, "text": True}
+    children = [subprocess.Popen([*command, str(rank)], **pipes) for rank in (3, 2, 1, 0)]
+    roots = {child.communicate()[0].strip() for child in children}
+    assert [child.returncode for child in children] == [0] * 4
+    [entry] = Store(tmp_path).ls()
+    assert roots == {entry.artifact_root}
+    assert coldsnap.verify(entry.path).ok
+    assert sorted(path.name for path in tmp_path.glob(".*/*")) == []
+
+
 def test_the_same_again_is_already_present(tmp_path: pathlib.Path) -> None:
     first = run(tmp_path, REPLICATED)
     again = run(tmp_path, REPLICATED, "two")

@@ -20,7 +20,7 @@ from coldsnap.artifact import load_native
 from coldsnap.receipts import Receipt
 from coldsnap.store import Published, Store
 from coldsnap.ticker import Ticker, check_arguments
-from coldsnap.values import canonical
+from coldsnap.values import canonical, digest_of
 
 SHARD = "shard-00-00-00"
 
@@ -67,7 +67,8 @@ def capture(
         NoSpaceError: The file system has no room.
         DataLossError: A tensor changed while it was captured, the drive gave back other bytes, or the store has this
             artifact already and it is damaged.
-        PolicyRefusedError: Another capture is building in the same place, or the trust folder can't be trusted.
+        PolicyRefusedError: Another capture to the path, or of the identity, is under way; or the trust folder can't be
+            trusted.
         Cancelled: ``cancel`` was set.
         IoError, CudaError, OutOfMemoryError: The machine failed.
         In each case nothing new is published, and nothing half-written stays. Each has ``receipt``.
@@ -142,7 +143,7 @@ class _Request:
     def incoming(self) -> Iterator[Any]:
         """The folder to build in, which is gone again unless it was published."""
         if isinstance(self.place, Store):
-            incoming = self.place.create_incoming(os.urandom(16).hex())
+            incoming = self.place.create_incoming(digest_of(self.identity))  # one capture of an identity at a time
         else:
             incoming = load_native().create_incoming(str(self.place.parent), f".{self.place.name}.incoming")
         try:

@@ -175,7 +175,7 @@ class Store:
         return removed
 
     def create_incoming(self, name: str) -> Any:
-        """Make the folder in which a capture is built, after removing what killed captures left.
+        """Make the folder in which a capture is built, and remove what killed captures left.
 
         Args:
             name: Of the capture; one that is under way has it for itself.
@@ -187,8 +187,13 @@ class Store:
         """
         folder = self.path / INCOMING
         make_folders(folder)
-        load_native().remove_stale_incoming(str(folder))
-        return load_native().create_incoming(str(folder), name)
+        incoming = load_native().create_incoming(str(folder), name)
+        try:
+            load_native().remove_stale_incoming(str(folder))
+        except BaseException:
+            incoming.close()
+            raise
+        return incoming
 
     def publish(self, incoming: Any, shards: Sequence[str], identity: str, capture: str, replace: bool) -> Published:
         """Move what was captured to its place and make it the current one.

@@ -347,7 +347,10 @@ def test_captures_of_the_same_at_the_same_time(tmp_path: pathlib.Path) -> None:
         import numpy as np
         import coldsnap
         sys.stdin.readline()
-        receipt = coldsnap.capture({"w": np.ones(300_000)}, store=sys.argv[1], identity={"model": "raced"})
+        try:
+            receipt = coldsnap.capture({"w": np.ones(300_000)}, store=sys.argv[1], identity={"model": "raced"})
+        except coldsnap.PolicyRefusedError as refused:
+            receipt = refused.receipt
         print(receipt.to_json())
         """
     )
@@ -356,9 +359,27 @@ def test_captures_of_the_same_at_the_same_time(tmp_path: pathlib.Path) -> None:
     children = [subprocess.Popen(command, **pipes) for _ in range(4)]
     outputs = [child.communicate("go\n")[0] for child in children]
     receipts = [json.loads(output) for output in outputs]
-    assert all(receipt["ok"] for receipt in receipts)
-    assert len({receipt["artifact_root"] for receipt in receipts}) == 1
-    present = [[reason["code"] for reason in receipt["reasons"]].count("already_present") for receipt in receipts]
-    assert sorted(present) == [0, 1, 1, 1]
-    assert len(Store(tmp_path).ls()) == 1
+    refused = [receipt["error"]["message"] for receipt in receipts if not receipt["ok"]]
+    assert all("another capture is building there" in message for message in refused)
+    done = [receipt for receipt in receipts if receipt["ok"]]
+    present = [[reason["code"] for reason in receipt["reasons"]].count("already_present") for receipt in done]
+    assert sorted(present) == [0, *[1] * (len(done) - 1)]  # one wrote it, and who came later found it
+    assert [entry.artifact_root for entry in Store(tmp_path).ls()] == [done[0]["artifact_root"]]
     assert coldsnap.verify(Store(tmp_path).ls()[0].path).ok
+
+
+def test_one_capture_of_an_identity_at_a_time(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    caught: list[coldsnap.PolicyRefusedError] = []
+
+    def progress(done: int, total: int) -> None:
+        if not caught:
+            with pytest.raises(coldsnap.PolicyRefusedError, match="another capture is building") as refused:
+                capture(store)
+            caught.append(refused.value)
+            assert capture(store, identity={"model": "another"}).ok
+
+    tensors = {"w": np.full(70_000, 1.0, np.float32)}
+    assert coldsnap.capture(tensors, store=store, identity=IDENTITY, progress=progress).ok
+    assert len(caught) == 1
+    assert len(store.ls()) == 2

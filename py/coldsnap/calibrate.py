@@ -41,6 +41,8 @@ examples:
   coldsnap calibrate --bytes=4GiB --sweep     chunk x depth x threads as well
   coldsnap calibrate --bytes=781MiB --extents=50000
                                               small tensors, all of one size
+  coldsnap calibrate --bytes=8GiB --cache=warm
+                                              from the page cache alone
   coldsnap calibrate --device=cuda:0          this GPU, or the reason why not
   coldsnap calibrate --device=host            host memory in place of a GPU
   coldsnap calibrate --samples=9 --seed=7 --output=results
@@ -58,6 +60,7 @@ flags:
 _MEMORY_BY_S = 8.0
 _COLD_BY_S = 32.0
 _WARM_BY_S = 46.0
+_CACHES = ("cold", "warm", "half")
 _SWEEP_CHUNKS = [1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB]
 
 
@@ -71,6 +74,7 @@ class Request:
     path: Path | None
     device: str
     sweep: bool
+    caches: frozenset[str]
     trace: Path | None
     output: Path | None
     samples: range
@@ -130,6 +134,7 @@ def parse_flags(argv: Sequence[str]) -> Request | None:
         path=None if get["path"] is None else flagset.user_path("path", get["path"]),
         device=get["device"],
         sweep=get["sweep"],
+        caches=_caches(get["cache"]),
         trace=None if get["trace"] is None else flagset.user_path("trace", get["trace"]),
         output=None if get["output"] is None else flagset.user_path("output", get["output"]),
         samples=_samples(values),
@@ -143,7 +148,7 @@ def _calibrate(request: Request) -> None:
     begun = time.monotonic()
     # Only now: numpy, rich and the native module take time that neither --help nor a wrong flag should cost.
     from coldsnap import _native
-    from coldsnap._bench import arena, cases, ceilings, cuda, host, machine, report, results
+    from coldsnap._bench import arena, best, cases, ceilings, cuda, host, machine, report, results
 
     if request.nbytes < arena.MIN_BYTES:
         _refuse(
@@ -213,21 +218,31 @@ def _calibrate(request: Request) -> None:
                 routes.append(route)
 
         direct = setting
-        if "direct" in routes and not asked_for:
+        if "direct" in routes and not asked_for and request.caches & {"cold", "half"}:
             with report.progress(1) as advance:
                 advance("try chunks and threads for direct reads")
                 direct = cases.tuned_direct(restorer, setting, ladder)
         ring_s = [restorer.make_ring(setting) for _ in range(request.samples.stop)]
-        cold_reads = ceilings.cold_reads(restorer.blob, ladder)
-        cold_reads += ceilings.hashed_reads(restorer.blob, ladder) if "direct" in routes else []
-        warm_reads = ceilings.cached_reads(restorer.blob, ladder)
+        cold_reads = ceilings.cold_reads(restorer.blob, ladder) if request.caches & {"cold", "half"} else []
+        cold_reads += ceilings.hashed_reads(restorer.blob, ladder) if "direct" in routes and cold_reads else []
+        warm_reads = ceilings.cached_reads(restorer.blob, ladder) if "warm" in request.caches else []
         pinned = [] if device == "host" else ceilings.pinned_copies(device, request.nbytes)
-        working = {*routes, "auto"}
-        cold = [each for each in cases.cold_cases(restorer, setting, direct) if each.route in working]
-        warm = [each for each in cases.warm_cases(restorer, setting, direct) if each.route in working]
-        half = [each for each in cases.half_cases(restorer, setting, direct) if each.route in working]
-        grid = cases.sweep_cases(restorer, ladder, _SWEEP_CHUNKS) if request.sweep else []
-        grid = [each for each in grid if each.route in routes]
+
+        def wanted(found: list[cases.Case]) -> list[cases.Case]:
+            working = {*routes, "auto"}
+            # A direct read is bound by the drive, which is measured with the cold ones.
+            return [
+                each
+                for each in found
+                if each.route in working
+                and each.wanted_cache in request.caches
+                and (each.route != "direct" or cold_reads)
+            ]
+
+        cold = wanted(cases.cold_cases(restorer, setting, direct))
+        warm = wanted(cases.warm_cases(restorer, setting, direct))
+        half = wanted(cases.half_cases(restorer, setting, direct))
+        grid = wanted(cases.sweep_cases(restorer, ladder, _SWEEP_CHUNKS)) if request.sweep else []
         rounds: list[tuple[list[Any], float]] = [([*cold_reads, *cold], _COLD_BY_S)]
         rounds += [([*warm_reads, *pinned, *warm], _WARM_BY_S), (half, _WARM_BY_S)]
         rounds += [([each for each in grid if each.wanted_cache == state], _WARM_BY_S) for state in ("cold", "warm")]
@@ -246,10 +261,10 @@ def _calibrate(request: Request) -> None:
     report.print_tables(found, document)
     print()
     notes += _notes(found, measured) + _hashing_note(found, cold)
-    if asked_for or request.extents:
-        notes.append("no profile was written: it holds what is best, and a setting or a shape was asked for")
+    if asked_for or request.extents or request.caches != set(_CACHES):
+        notes.append("no profile was written: it holds what is best, and a setting, a shape or a cache was asked for")
     else:
-        notes += _write_profile(parent, device, document, commit)
+        notes += best.write_profile(parent, device, document, commit)
     for note in dict.fromkeys(notes):
         print(f"note: {note}")
     print(f"every restore was verified, and compared with its source; took {time.monotonic() - begun:.1f} s")
@@ -382,36 +397,16 @@ def _hashing_note(found: Sequence[Any], cold: Sequence[Any]) -> list[str]:
     ]
 
 
-def _write_profile(folder: Path, device: str, document: dict[str, Any], commit: str) -> list[str]:
-    """Write the profile that later restores read; give a note where that is not possible."""
-    import datetime
+def _caches(text: str) -> frozenset[str]:
+    """Read the states of the page cache that are wanted.
 
-    from coldsnap import profile
-
-    def best(route: str, cache: str) -> profile.Best | None:
-        rows = [row for row in document["cases"] if (row["route"], row["digest"]) == (route, "crc32+sha256")]
-        row = max((row for row in rows if row["cache"] == cache), key=lambda row: row["bytes_per_second"], default=None)
-        if row is None:
-            return None
-        return profile.Best(row["threads"], row["chunk_bytes"], row["queue_depth"], float(row["bytes_per_second"]))
-
-    def ceiling(*families: str) -> float | None:
-        rates = [row["median"] for row in document["ceilings"] if row["name"].partition(".")[0] in families]
-        return float(max(rates)) if rates else None
-
-    entry = profile.Entry(
-        key=profile.key_of(folder, device),
-        direct=best("direct", "cold"),
-        buffered=best("buffered", "warm"),
-        ceilings=profile.Ceilings(ceiling("pinned_h2d"), ceiling("raw_direct_read"), ceiling("page_cache_read")),
-        measured_at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        commit=commit,
-    )
-    try:
-        profile.update(entry, os.environ)
-    except errors.Error as cause:
-        return [f"the profile could not be written: {cause}"]
-    return []
+    Raises:
+        RequestInvalidError: One is not known.
+    """
+    wanted = frozenset(text.split(","))
+    if not wanted <= set(_CACHES):
+        _refuse(f"read --cache={text}", f"give some of {','.join(_CACHES)}, with commas between them")
+    return wanted
 
 
 def _samples(values: flags.FlagValues) -> range:
@@ -432,6 +427,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_string("queue_depth", None, "slots in flight, 1 to 64 (2 x threads)", **common)
     flags.DEFINE_string("path", None, "folder on the drive to measure (your cache folder)", **common)
     flags.DEFINE_string("device", "auto", "auto (cuda:0 if it is there), host or cuda:N", **common)
+    flags.DEFINE_string("cache", ",".join(_CACHES), "states of the page cache to measure (all three)", **common)
     flags.DEFINE_boolean("sweep", False, "also a grid of chunk x depth x threads", **common)
     flags.DEFINE_string("trace", None, "file for a Perfetto trace of one restore by each route", **common)
     flags.DEFINE_string("output", None, "folder for results.json (your state folder)", **common)
@@ -451,6 +447,7 @@ def _flag_lines(values: flags.FlagValues) -> str:
         "queue_depth",
         "path",
         "device",
+        "cache",
         "sweep",
         "trace",
         "output",

@@ -11,10 +11,11 @@ import os
 from collections.abc import Iterator
 from types import TracebackType
 
-from coldsnap import errors
+from coldsnap import errors, mounts
 from coldsnap.artifact import load_native
 
 _ALIGNMENT = 4096
+_IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")  # where direct reads may work, and come from memory too
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -25,7 +26,8 @@ class ColdFile:
         path: A regular file whose bytes have been synced.
         chunk_bytes: Most bytes of one read.
     Raises:
-        RouteUnavailableError: Direct reads are refused, and part of the file stays in the page cache.
+        RouteUnavailableError: Direct reads are refused, and part of the file stays in the page cache; or it lies in
+            memory anyway.
         IoError: It can't be opened or read.
     """
 
@@ -67,6 +69,7 @@ class ColdFile:
         except OSError as cause:
             refused = cause
         else:
+            self._refuse_memory(fd)
             try:
                 os.preadv(fd, [memoryview(self._buffer)[:_ALIGNMENT]], 0)
                 return fd
@@ -76,6 +79,16 @@ class ColdFile:
         if refused.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
             raise errors.from_errno(refused, f"read {self._name} again", stage="digest") from refused
         return self._open_dropped(path, refused)
+
+    def _refuse_memory(self, fd: int) -> None:
+        system = mounts.of_descriptor(fd).type
+        if system in _IN_MEMORY:
+            os.close(fd)
+            raise errors.RouteUnavailableError(
+                f"read {self._name} again past the page cache: it lies in memory, on {system}, and on no drive",
+                stage="digest",
+                remedy="leave preverified out, or capture to another file system",
+            )
 
     def _open_dropped(self, path: str, refused: OSError) -> int:
         try:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import pathlib
+import tempfile
 from typing import Any
 
 import numpy as np
 import pytest
 
 import coldsnap
+from coldsnap import mounts
 from tests.api.helpers import file_of
 from tests.capture import helpers
 from tests.capture.helpers import Fault, fails
@@ -139,6 +141,22 @@ def test_without_direct_reads_the_page_cache_has_to_be_empty(
             coldsnap.capture(helpers.model(), tmp_path / "kept", backend="python", preverified=True)
     assert len(kept) == 1
     assert helpers.names_in(tmp_path) == [name for name in helpers.names_in(tmp_path) if name.startswith("dropped")]
+
+
+@pytest.mark.parametrize("backend", ["python", "buffered", "auto"])
+def test_where_there_is_no_drive_it_is_refused(backend: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = pathlib.Path(folder)
+        fd = os.open(path, os.O_RDONLY)
+        system = mounts.of_descriptor(fd).type
+        os.close(fd)
+        if system != "tmpfs":
+            pytest.skip(f"/dev/shm is {system}, not tmpfs")
+        with pytest.raises(coldsnap.RouteUnavailableError, match="past the page cache") as caught:
+            coldsnap.capture(helpers.model(), path / "artifact", backend=backend, preverified=True)
+        assert caught.value.remedy
+        assert helpers.names_in(path) == []
+        assert coldsnap.capture(helpers.model(), path / "artifact", backend=backend).ok
 
 
 def test_a_file_that_is_shorter_by_then(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

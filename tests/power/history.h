@@ -15,7 +15,7 @@
 
 namespace coldsnap {
 
-// A file or folder, by the number of its making; 0 is the folder that is recorded.
+// A file or folder, by the number of its making; 0 is the folder that is watched.
 using NodeId = size_t;
 inline constexpr NodeId kTop = 0;
 
@@ -69,7 +69,7 @@ struct Tree {
   const Tree* At(const std::string& path) const;
 };
 
-// The tree below the recorded folder when, of the history's first changes, those with `kept` are there.
+// The tree below the watched folder when, of the history's first changes, those with `kept` are there.
 Tree TreeOf(const History& history, const std::vector<bool>& kept);
 // Whether it has an entry `name`, which is known sooner.
 bool Appears(const History& history, const std::vector<bool>& kept, const std::string& name);

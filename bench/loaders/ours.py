@@ -30,7 +30,8 @@ class Coldsnap(base.Loader):
 
         limits = _native.limits()
         asked = {"backend": "auto", "verify": self.verify}
-        chosen, _ = settings.fit_ring(settings.resolve(asked, os.environ), limits)
+        wanted = settings.apply_profile(settings.resolve(asked, os.environ), {}, {})
+        chosen, _ = settings.fit_ring(wanted, limits)
         self._settings = settings.native_settings(chosen, limits)
         self._hydrator = _native.Hydrator("host" if device == "cpu" else device)
         self._hydrator.prepare("auto", self._settings)

@@ -80,8 +80,8 @@ typedef struct coldsnap_hydration_run_options {
   uint64_t chunk_bytes;          // of one read; a multiple of 65536; 0: 4 MiB
   uint64_t queue_depth;          // slots of the ring, 1..64; 0: 8
   uint64_t read_threads;         // from the page cache, 1..64; 0: 4
-  uint64_t direct_chunk_bytes;   // chunk_bytes when all comes from the drive, no more than that; 0: the same
-  uint64_t direct_queue_depth;   // slots in use when all comes from the drive, 1..queue_depth; 0: queue_depth
+  uint64_t direct_chunk_bytes;   // chunk_bytes when the drive decides, no more than that; 0: the same
+  uint64_t direct_queue_depth;   // slots in use when the drive decides, 1..queue_depth; 0: queue_depth
   uint64_t direct_read_threads;  // reads on their way to the drive, 1..64; 0: read_threads
   uint64_t hash_threads;         // that hash and send what was read from the drive, 1..64; 0: 4
   uint64_t pinned_max_bytes;     // a larger ring is refused; 0: no limit

@@ -119,7 +119,8 @@ class Restore {
                                  .gds_driver = options_.gds_driver});
     if (!opened.ok()) return std::move(opened).status().WithStage("file");
     Routes routes = *std::move(opened);
-    const bool own_chunk = routes.past_the_cache() && options_.direct_chunk_bytes != 0;
+    for_the_drive_ = routes.BoundByTheDrive();
+    const bool own_chunk = for_the_drive_ && options_.direct_chunk_bytes != 0;
     plan_ = PlanReads(artifact_.manifest().extents, WantedExtents(),
                       own_chunk ? options_.direct_chunk_bytes : options_.chunk_bytes, routes.alignment_bytes());
     dealt_ = routes.Deal(plan_);
@@ -223,8 +224,8 @@ class Restore {
     // A blob of fewer reads than slots gets a smaller ring, unless a larger one is there; that is no change of the
     // setting, a failed pin is.
     const auto windows = static_cast<int>(std::min<size_t>(StagedWindows(), 64));
-    const bool all_direct = dealt_.buffered.windows.empty() && options_.direct_queue_depth != 0;
-    const int slots = std::max(1, std::min(all_direct ? options_.direct_queue_depth : options_.queue_depth, windows));
+    const bool own_depth = for_the_drive_ && options_.direct_queue_depth != 0;
+    const int slots = std::max(1, std::min(own_depth ? options_.direct_queue_depth : options_.queue_depth, windows));
     RETURN_IF_ERROR(
         with_.MakeRing(slots, SlotBytes(options_.chunk_bytes), options_.pinned_max_bytes).WithStage("ring"));
     const Ring& ring = *with_.ring_;
@@ -303,6 +304,7 @@ class Restore {
   Routes::Dealt dealt_;
   GdsReader* gds_ = nullptr;
   int lanes_ = 0;
+  bool for_the_drive_ = false;  // chunk and depth are those for reads from the drive
   Reason place_reason_;  // none where its code is empty
   HydrateReport report_;
 };

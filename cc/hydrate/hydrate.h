@@ -32,8 +32,8 @@ struct HydrateOptions {
   uint64_t chunk_bytes = 4 * kMiB;     // of wanted data in one read; a multiple of 65536, at most 1 GiB
   int queue_depth = 8;                 // slots of the ring, 1..64
   int read_threads = 4;                // from the page cache, 1..64; no more than slots and reads are started
-  uint64_t direct_chunk_bytes = 0;     // chunk_bytes when all comes from the drive, no more than that; 0: the same
-  int direct_queue_depth = 0;          // slots in use when all comes from the drive, 1..queue_depth; 0: queue_depth
+  uint64_t direct_chunk_bytes = 0;     // chunk_bytes when the drive decides, no more than that; 0: the same
+  int direct_queue_depth = 0;          // slots in use when the drive decides, 1..queue_depth; 0: queue_depth
   int direct_read_threads = 0;         // reads on their way to the drive, 1..64; 0: read_threads
   int hash_threads = 4;                // that hash and send what was read from the drive, 1..64
   uint64_t pinned_max_bytes = 0;       // the ring's limit; 0: none

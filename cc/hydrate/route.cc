@@ -11,6 +11,7 @@ namespace {
 // Beyond these the rest is noise: pages of the header that opening has read, a few that the kernel took away.
 constexpr double kAllResident = 0.999;
 constexpr double kNoneResident = 0.001;
+constexpr double kMostlyResident = 0.95;
 
 std::string Percent(double fraction) {
   return StrCat(static_cast<int>(fraction * 100), " % of the blob is in the page cache");
@@ -93,6 +94,11 @@ Result<Routes> Routes::Open(const OpenArtifact& artifact, const RouteChoice& cho
     routes.reasons_.push_back({"direct_served_from_memory", StrCat("the file system lives in memory; ", known)});
   }
   return routes;
+}
+
+bool Routes::BoundByTheDrive() const {
+  if (!direct_ && !gds_) return false;
+  return !buffered_ || residency_.value_or(0) < kMostlyResident;
 }
 
 Routes::Dealt Routes::Deal(const ReadPlan& plan) {

@@ -25,12 +25,14 @@ Tick = Callable[[int, int], bool]
 
 @dataclass(frozen=True)
 class Setting:
-    """How a restore is run: bytes per chunk, slots in flight, reader threads, and those of them that read the drive."""
+    """How a restore is run: bytes per chunk, slots in flight, reader threads, and the same where the drive decides."""
 
     chunk_bytes: int
     queue_depth: int
     threads: int
-    direct_threads: int = 0  # 0: as many
+    direct_chunk_bytes: int = 0  # 0: the same, as of the others
+    direct_queue_depth: int = 0
+    direct_threads: int = 0
 
 
 class Restorer:
@@ -95,8 +97,8 @@ class Restorer:
             "chunk_bytes": setting.chunk_bytes,
             "queue_depth": setting.queue_depth,
             "read_threads": setting.threads,
-            "direct_chunk_bytes": 0,
-            "direct_queue_depth": 0,
+            "direct_chunk_bytes": min(setting.direct_chunk_bytes, setting.chunk_bytes),
+            "direct_queue_depth": min(setting.direct_queue_depth, setting.queue_depth),
             "direct_read_threads": setting.direct_threads,
             "hash_threads": self._hash_threads,
             "pinned_max_bytes": self.pinned_max_bytes,
@@ -217,7 +219,8 @@ def warm_cases(restorer: Restorer, setting: Setting, direct: Setting) -> list[Ca
 
 def half_cases(restorer: Restorer, setting: Setting, direct: Setting) -> list[Case]:
     """List what can be done with a blob of which every other piece is in the page cache."""
-    both = Setting(setting.chunk_bytes, setting.queue_depth, setting.threads, direct.threads)
+    ring = (setting.chunk_bytes, setting.queue_depth, setting.threads)
+    both = Setting(*ring, direct.chunk_bytes, direct.queue_depth, direct.threads)
     settings = {"auto": both, "buffered": setting, "direct": direct}
     return [Case(restorer, route, "half", DIGESTS[1], each) for route, each in settings.items()]
 

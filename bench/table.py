@@ -24,6 +24,7 @@ from coldsnap import errors
 from coldsnap._bench import flagset
 from coldsnap._bench.sizes import format_rate, format_size
 
+_PLACES = {"device": "on the device", "both": "on host and device"}
 _BLOCK = re.compile(r"(<!-- measured: (?P<name>[^\n>]+?) -->\n)(?P<table>.*?)(<!-- /measured -->)", re.DOTALL)
 
 
@@ -103,7 +104,8 @@ def table(results: dict[str, Any]) -> str:
         if case["ratio"] is not None:
             rate = format_rate(bounds[case["ceiling"]])
             bound = f"{case['ratio'] * 100:.0f} % of {rate} ({case['ceiling'].split('.')[0].replace('_', ' ')})"
-        cells = (case["route"], case["cache"], case["digest"], setting, format_rate(case["bytes_per_second"]), bound)
+        digest = case["digest"] if case["place"] == "host" else f"{case['digest']}, {_PLACES[case['place']]}"
+        cells = (case["route"], case["cache"], digest, setting, format_rate(case["bytes_per_second"]), bound)
         lines.append(f"| {' | '.join(cells)} | {case['limiting_stage']} |")
     return "\n".join(lines) + "\n"
 

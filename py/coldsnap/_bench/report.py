@@ -127,7 +127,8 @@ def print_best(results: dict[str, Any], written: Path) -> None:
             setting = f"chunk {format_size(row['chunk_bytes'])}, depth {row['queue_depth']}, {row['threads']} threads"
             print(f"fastest {state}: {row['route']}, {setting}: {format_rate(row['bytes_per_second'])} GB/s")
             routes.append(f"{row['route']} when {state}")
-    print(f"best route here: {', '.join(routes)}; results: {written}")
+    best = f"best route here: {', '.join(routes)}; " if routes else ""
+    print(f"{best}results: {written}")
 
 
 def _print_table(console: Console, table: Table) -> None:

@@ -233,6 +233,31 @@ TEST(HostileManifestTest, ExtentsOutOfOrder) {
               HasSubstr(R"(extents[1] with "a" stands after extents[0] with "b"; they go by their smallest names)"));
 }
 
+// The short way looks for the columns by their keys. Others of the same name lead it astray, and it takes nothing then;
+// the manifest is as good as any.
+TEST(HostileManifestTest, KeysOfColumnsInOtherObjects) {
+  for (const std::string_view other :
+       {R"({"a":{"crc32":[],"file_offset":[]},"format":1})", R"({"crc32":[1]})",
+        R"({"tensors":{"attrs":[],"dtypes":[]}})", R"({"a":1,"tensors":{"attrs":[1]}})"}) {
+    const std::string identity = WriteManifest(MustMake(MustPlan(Specs("c")), other, "{}"));
+    const std::string scalars = WriteManifest(MustMake(MustPlan(Specs("c")), "{}", other));
+    Manifest extended = MustMake(MustPlan(Specs("c")));
+    extended.extensions = other;
+    for (const std::string& text : {identity, scalars, WriteManifest(extended)}) {
+      const auto result = ParseManifest(text);
+      ASSERT_TRUE(result.ok()) << result.status().message() << "\n" << text;
+      EXPECT_EQ(WriteManifest(*result), text);
+    }
+  }
+}
+
+// Colons are what it looks for.
+TEST(HostileManifestTest, NamesFullOfColons) {
+  const std::string text = GoodText(":names:[:,:dtypes::[\xC3\xA9:");
+  EXPECT_TRUE(ScanManifest(text));
+  EXPECT_TRUE(ParseManifest(text).ok());
+}
+
 // Whatever is changed: no crash, and what is accepted means what it did, but for the identity, which no digest inside
 // the manifest covers (artifact.json has it again, and the whole manifest's digest). The short way takes nothing but
 // what is written.

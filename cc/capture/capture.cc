@@ -1,19 +1,18 @@
 #include "cc/capture/capture.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <atomic>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <utility>
 
 #include "cc/artifact/manifest.h"
 #include "cc/capture/digester.h"
+#include "cc/capture/journal.h"
 #include "cc/capture/pass.h"
 #include "cc/capture/plan.h"
 #include "cc/capture/reread.h"
+#include "cc/capture/shard_folder.h"
 #include "cc/device/allocations.h"
 #include "cc/digest/sha256.h"
 #include "cc/file/blob_writer.h"
@@ -44,34 +43,6 @@ Status CheckOptions(const CaptureOptions& options) {
   return CheckNumber("write_threads", options.write_threads, 1, 64);
 }
 
-// A shard's folder, gone again unless it is kept.
-class ShardFolder {
- public:
-  static Result<ShardFolder> Create(const std::string& parent, const std::string& shard) {
-    ASSIGN_OR_RETURN(const UniqueFd parent_fd, OpenDirectory(parent));
-    std::string path = parent + "/" + shard;
-    if (::mkdir(path.c_str(), 0755) != 0) return Status::FromErrno(errno, StrCat("create folder ", shard));
-    ShardFolder folder(std::move(path));
-    ASSIGN_OR_RETURN(folder.fd_, OpenDirectoryAt(parent_fd.get(), shard));
-    // Whatever the umask is.
-    if (::fchmod(folder.fd_.get(), 0755) != 0) return Status::FromErrno(errno, StrCat("set the mode of ", shard));
-    return folder;
-  }
-  ShardFolder(ShardFolder&& other) noexcept : path_(std::exchange(other.path_, "")), fd_(std::move(other.fd_)) {}
-  ShardFolder& operator=(ShardFolder&&) = delete;
-  ~ShardFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  int fd() const { return fd_.get(); }
-  void Keep() && { path_.clear(); }
-
- private:
-  explicit ShardFolder(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-  UniqueFd fd_;
-};
-
 class ShardCapture {
  public:
   ShardCapture(Layout layout, Gpu& gpu, const CaptureOptions& options)
@@ -81,8 +52,11 @@ class ShardCapture {
                             std::string_view scalars_json) {
     Describe();
     RETURN_IF_ERROR(CheckSources().WithStage("device"));
-    ASSIGN_OR_RETURN(ShardFolder folder, ShardFolder::Create(parent, shard));
-    ASSIGN_OR_RETURN(BlobWriter blob, OpenBlob(folder.fd()));
+    ASSIGN_OR_RETURN(ShardFolder folder, ShardFolder::Create(parent, shard, options_.resume));
+    const Sha256 key = KeyOf(identity_json, scalars_json);
+    Result<BlobWriter> opened = OpenBlob(folder, key);
+    if (!opened.ok()) return std::move(opened).status().WithStage("file");
+    BlobWriter blob = *std::move(opened);
     report_.stages_s.open = lap_.Lap();
     RETURN_IF_ERROR(MakeReady());
     report_.stages_s.ring = lap_.Lap();
@@ -94,6 +68,7 @@ class ShardCapture {
     report_.stages_s.source = lap_.Lap();
     RETURN_IF_ERROR(blob.Sync().WithStage("file"));
     NoteResidency(blob.fd());
+    RETURN_IF_ERROR(journal_->Remove().WithStage("file"));
     RETURN_IF_ERROR(std::move(blob).Close().WithStage("file"));
     report_.stages_s.sync = lap_.Lap();
     if (options_.preverified) RETURN_IF_ERROR(ReadAgain(folder.fd()));
@@ -134,12 +109,41 @@ class ShardCapture {
     return Status::Ok();
   }
 
-  Result<BlobWriter> OpenBlob(int folder_fd) {
-    Result<BlobWriter> blob = BlobWriter::Create(folder_fd, kBlobName, layout_.blob_bytes);
-    if (!blob.ok()) return std::move(blob).status().WithStage("file");
-    RETURN_IF_ERROR(ChooseRoute(*blob, folder_fd).WithStage("file"));
+  // Of what is captured, and how it is cut into windows.
+  Sha256 KeyOf(std::string_view identity_json, std::string_view scalars_json) const {
+    std::string text = StrCat(layout_.header.size(), ":", layout_.header, options_.chunk_bytes, ",",
+                              identity_json.size(), ":", identity_json, scalars_json.size(), ":", scalars_json);
+    for (size_t i = 0; i < layout_.sources.size(); ++i) {
+      text += StrCat(",", layout_.file_offsets[i], "+", layout_.sources[i].nbytes);
+    }
+    return Sha256Of(std::as_bytes(std::span(text)));
+  }
+
+  Result<BlobWriter> OpenBlob(ShardFolder& folder, const Sha256& key) {
+    ASSIGN_OR_RETURN(std::optional<BlobWriter> blob, TakeUp(folder, key));
+    if (!blob) {
+      if (folder.taken_up()) RETURN_IF_ERROR(folder.Empty());
+      ASSIGN_OR_RETURN(blob, BlobWriter::Create(folder.fd(), kBlobName, layout_.blob_bytes));
+      MakeJournal(folder, *blob, key);
+    }
+    RETURN_IF_ERROR(ChooseRoute(*blob, folder.fd()));
     report_.route = blob->route();
-    return blob;
+    return *std::move(blob);
+  }
+
+  // What a killed capture left, if it can be gone on with.
+  Result<std::optional<BlobWriter>> TakeUp(const ShardFolder& folder, const Sha256& key) {
+    if (!folder.taken_up() || folder.HasMoreThan(kBlobName, Journal::kName)) return std::optional<BlobWriter>();
+    Result<BlobWriter> blob = BlobWriter::Reopen(folder.fd(), kBlobName, layout_.blob_bytes);
+    if (!blob.ok()) return std::optional<BlobWriter>();
+    MakeJournal(folder, *blob, key);
+    ASSIGN_OR_RETURN(const bool known, journal_->TakeUp());
+    if (!known) return std::optional<BlobWriter>();
+    return std::optional<BlobWriter>(*std::move(blob));
+  }
+
+  void MakeJournal(const ShardFolder& folder, const BlobWriter& blob, const Sha256& key) {
+    journal_.emplace(folder.fd(), blob.fd(), key, options_.resume ? options_.journal_bytes : 0);
   }
 
   Status ChooseRoute(BlobWriter& blob, int folder_fd) {
@@ -199,18 +203,36 @@ class ShardCapture {
       for (uint32_t i = window.first_segment; i < window.first_segment + window.segments; ++i) {
         digester_.Add(i, bytes.subspan(plan_.segments[i].slot_offset, plan_.segments[i].nbytes));
       }
+      const Sha256 digest = digester_.WindowDigest(window);
       digest_s += watch.Lap();
-      RETURN_IF_ERROR(hands[static_cast<size_t>(member)].Write(bytes, window.file_offset).WithStage("file"));
+      RETURN_IF_ERROR(Write(hands[static_cast<size_t>(member)], window, bytes, digest).WithStage("file"));
       write_s += watch.Lap();
       return Status::Ok();
     };
     RETURN_IF_ERROR(RunPass(work));
+    if (resumed_ != 0) {
+      report_.reasons.push_back({"resumed", StrCat(resumed_.load(), " of ", plan_.windows.size(),
+                                                   " writes were left out: a capture that was killed had done them")});
+    }
     for (const Times& each : times) {
       report_.stages_s.copy += each.copy / threads_;
       report_.stages_s.digest += each.digest / threads_;
       report_.stages_s.write += each.write / threads_;
     }
     return Status::Ok();
+  }
+
+  Status Write(BlobWriter::Hand& hand, const BlobWindow& window, std::span<const std::byte> bytes,
+               const Sha256& digest) {
+    const auto index = static_cast<uint32_t>(&window - plan_.windows.data());
+    if (window.segments == 0) return hand.Write(bytes, window.file_offset);
+    if (journal_->Has(index, digest)) {
+      ++resumed_;
+    } else {
+      if (journal_->Knows(index)) RETURN_IF_ERROR(journal_->Void());
+      RETURN_IF_ERROR(hand.Write(bytes, window.file_offset));
+    }
+    return journal_->Wrote(index, digest, window.nbytes);
   }
 
   Status CheckSource() {
@@ -315,6 +337,8 @@ class ShardCapture {
   CaptureReport report_;
   int threads_ = 0;
   uint64_t passed_bytes_ = 0;
+  std::optional<Journal> journal_;
+  std::atomic<uint64_t> resumed_ = 0;  // windows
   std::unique_ptr<Ring> ring_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   Crew crew_{"captures", "lower write_threads"};  // goes first

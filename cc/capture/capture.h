@@ -32,6 +32,11 @@ struct CaptureOptions {
   bool check_source = false;
   // Reads the synced file again past the page cache, header and padding too, and compares it with what was captured.
   bool preverified = false;
+  // Takes up what a killed capture of the same tensors, identity and settings left in the folder, instead of kExists:
+  // windows that were on the drive are copied and hashed again, but written only where a source has changed. And keeps
+  // the journal that this takes, every `journal_bytes`.
+  bool resume = false;
+  uint64_t journal_bytes = kGiB;
   std::span<const uintptr_t> streams;  // the caller's: what was submitted there before is done before the first copy
   // Called by the thread that called CaptureShard, at most 20 times a second and once at the end, with the bytes that
   // have passed and all that will: the payload, once for each of copying, checking the sources and reading again. A
@@ -75,8 +80,8 @@ struct CapturedShard {
 // returns once all of it is on the drive. Files have mode 0444.
 //
 // `layout.sources` are ranges of the device; they must stay alive and unchanged until this returns. kExists if the
-// folder is there. Whatever fails, nothing in flight and no folder stays. An explicit backend works or fails with the
-// reason. Blocks; works on streams of its own.
+// folder is there, unless it resumes. Whatever fails, nothing in flight and no folder stays. An explicit backend works
+// or fails with the reason. Blocks; works on streams of its own.
 Result<CapturedShard> CaptureShard(const std::string& parent, const std::string& shard, Layout layout,
                                    std::string_view identity_json, std::string_view scalars_json, Gpu& gpu,
                                    const CaptureOptions& options);

@@ -48,6 +48,16 @@ Status Digester::Compare(size_t index, std::span<const std::byte> bytes, std::st
   return Status::Ok();
 }
 
+Sha256 Digester::WindowDigest(const BlobWindow& window) const {
+  std::vector<Sha256> leaves;
+  for (const SourceSegment& segment : plan_.SegmentsOf(window)) {
+    const auto first = LeavesOfExtent(segment.extent).subspan(segment.extent_offset / kLeafBytes);
+    const auto mine = first.first(LeavesOf(segment.nbytes));
+    leaves.insert(leaves.end(), mine.begin(), mine.end());
+  }
+  return TreeRoot(leaves);
+}
+
 std::span<const Sha256> Digester::LeavesOfExtent(uint32_t extent) const {
   return std::span(leaves_).subspan(first_leaf_[extent], first_leaf_[extent + 1] - first_leaf_[extent]);
 }

@@ -26,6 +26,9 @@ class Digester {
   // explain ("the source now", "the file").
   Status Compare(size_t index, std::span<const std::byte> bytes, std::string_view what, std::string_view remedy) const;
 
+  // Of a window whose segments were added: the digest of their leaves' digests.
+  Sha256 WindowDigest(const BlobWindow& window) const;
+
   // After every segment was added: in extent order.
   std::vector<ExtentDigests> Extents() const;
   std::span<const Sha256> leaves() const { return leaves_; }

@@ -22,7 +22,8 @@ Result<WriteReport> Write(WriteRequest request, Gpu& gpu, const CaptureOptions& 
   ASSIGN_OR_RETURN(Layout layout, PlanLayout(std::move(request.tensors)));
   const std::filesystem::path path(request.path);
   const std::string parent = path.has_parent_path() ? path.parent_path().string() : ".";
-  Result<Incoming> incoming = Incoming::Create(parent, StrCat(".", path.filename().string(), ".incoming"));
+  Result<Incoming> incoming =
+      Incoming::Create(parent, StrCat(".", path.filename().string(), ".incoming"), options.resume);
   if (!incoming.ok()) {
     if (incoming.status().code() != Code::kRequestInvalid) return std::move(incoming).status();
     return std::move(incoming).status().WithRemedy("name a path whose parent folder exists");

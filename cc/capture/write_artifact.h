@@ -1,8 +1,8 @@
 // An artifact of one shard at a path of its own: capture, then publish.
 //
 // The files are built beside `path` and moved there once, with artifact.json written last: at no time is there a folder
-// at `path` that is no complete artifact. Whatever fails, nothing stays; what a killed capture left goes with the next
-// one to the same path.
+// at `path` that is no complete artifact. Whatever fails, nothing stays; what a killed capture left is taken up or
+// removed by the next one to the same path.
 #pragma once
 
 #include <string>

@@ -36,6 +36,11 @@ Result<BlobWriter> BlobWriter::Create(int dir_fd, const std::string& name, uint6
   return BlobWriter(std::move(file));
 }
 
+Result<BlobWriter> BlobWriter::Reopen(int dir_fd, const std::string& name, uint64_t nbytes) {
+  ASSIGN_OR_RETURN(NewFile file, NewFile::Reopen(dir_fd, name, nbytes));
+  return BlobWriter(std::move(file));
+}
+
 // Opened once more rather than created so: some file systems create the file and then refuse the flag.
 Status BlobWriter::UseDirect(int dir_fd) {
   const std::string& name = file_.name();

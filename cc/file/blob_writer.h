@@ -23,6 +23,9 @@ class BlobWriter {
   // A new file `name` directly under `dir_fd`, with `nbytes` reserved. It is buffered at first.
   static Result<BlobWriter> Create(int dir_fd, const std::string& name, uint64_t nbytes);
 
+  // The file that an earlier writer left: a regular one of that size that nobody else has linked. Anything else fails.
+  static Result<BlobWriter> Reopen(int dir_fd, const std::string& name, uint64_t nbytes);
+
   // From now on past the page cache. Where a trial write says that this can't be done, or only at more than 64 KiB,
   // kRouteUnavailable with the file system's reason, and the writer stays as it was. Before any other write.
   Status UseDirect(int dir_fd);

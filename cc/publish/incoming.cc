@@ -75,6 +75,18 @@ Status RemoveFolder(const std::string& path) {
   return Status::FromErrno(error.value(), StrCat("remove ", path, ", which an ended capture left"));
 }
 
+Status RemoveFiles(const std::string& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error); !error && it != std::filesystem::directory_iterator();
+       it.increment(error)) {
+    if (it->is_directory(error) && !it->is_symlink(error)) continue;
+    std::filesystem::remove(it->path(), error);
+    if (error) break;
+  }
+  if (!error) return Status::Ok();
+  return Status::FromErrno(error.value(), StrCat("remove the files in ", folder, ", which an ended capture left"));
+}
+
 // The file goes before the lock: whoever gets that afterwards sees that it is worth nothing. So does a forked child,
 // which has the lock for as long as it lives.
 void Unlock(const std::string& folder, UniqueFd /*lock*/) { ::unlink(LockPath(folder).c_str()); }
@@ -89,7 +101,7 @@ Incoming::Incoming(Incoming&& other) noexcept
 
 Incoming::~Incoming() { Close(); }
 
-Result<Incoming> Incoming::Create(const std::string& parent, const std::string& name) {
+Result<Incoming> Incoming::Create(const std::string& parent, const std::string& name, bool keep_shards) {
   if (name.empty() || name.find('/') != std::string::npos) {
     return Status(Code::kRequestInvalid, StrCat("create a folder for a capture: its name is \"", name, "\""));
   }
@@ -99,8 +111,10 @@ Result<Incoming> Incoming::Create(const std::string& parent, const std::string& 
   const std::string path = parent + "/" + name;
   ASSIGN_OR_RETURN(UniqueFd lock, Lock(path, true));
   Incoming incoming(path, std::move(lock));
-  RETURN_IF_ERROR(RemoveFolder(path));
-  if (::mkdir(path.c_str(), 0700) != 0) return Status::FromErrno(errno, StrCat("create folder ", path));
+  if (!keep_shards) RETURN_IF_ERROR(RemoveFolder(path));
+  if (::mkdir(path.c_str(), 0700) == 0) return incoming;
+  if (!keep_shards || errno != EEXIST) return Status::FromErrno(errno, StrCat("create folder ", path));
+  RETURN_IF_ERROR(RemoveFiles(path));
   return incoming;
 }
 

@@ -18,9 +18,10 @@ namespace coldsnap {
 
 class Incoming {
  public:
-  // Makes the folder, for its owner alone, after removing what an ended process left there. kPolicyRefused while
+  // Makes the folder, for its owner alone, after removing what an ended process left there; all of it, or with
+  // `keep_shards` what is no folder, for captures that resume. kPolicyRefused while
   // another capture builds under that name, of this process or another one; kRequestInvalid without `parent`.
-  static Result<Incoming> Create(const std::string& parent, const std::string& name);
+  static Result<Incoming> Create(const std::string& parent, const std::string& name, bool keep_shards = false);
 
   // Removes the folders under `parent` that ended processes left, whatever their name; says how many. Only for a folder
   // that holds nothing but captures under way.

@@ -2,7 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <span>
 #include <utility>
 
@@ -31,12 +33,25 @@ Status CheckFiles(int folder_fd, const ShardRecord& shard) {
   return Status::Ok();
 }
 
+// What is in the folder becomes the artifact, so nothing else may be.
+Status CheckNoMore(const std::string& folder, const std::vector<ShardRecord>& shards) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error); !error && it != std::filesystem::directory_iterator();
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (std::ranges::find(shards, name, &ShardRecord::name) != shards.end()) continue;
+    return Status(Code::kRequestInvalid, StrCat("check ", folder, ": it holds ", name, ", which no record lists"));
+  }
+  return error ? Status::FromErrno(error.value(), StrCat("list folder ", folder)) : Status::Ok();
+}
+
 Result<Sha256> Publish(Incoming incoming, std::vector<ShardRecord> shards, std::string_view identity_json,
                        std::string_view capture_json, const std::string& destination) {
   ASSIGN_OR_RETURN(const ArtifactRecord artifact, MakeArtifact(identity_json, capture_json, std::move(shards)));
   const std::string text = WriteArtifact(artifact);
   {
     ASSIGN_OR_RETURN(const UniqueFd folder, OpenDirectory(incoming.path()));
+    RETURN_IF_ERROR(CheckNoMore(incoming.path(), artifact.shards));
     for (const ShardRecord& shard : artifact.shards) RETURN_IF_ERROR(CheckFiles(folder.get(), shard));
     RETURN_IF_ERROR(WriteNewFile(folder.get(), "artifact.json", std::as_bytes(std::span(text))));
     if (::fchmod(folder.get(), 0755) != 0) return Status::FromErrno(errno, "set the mode of the artifact's folder");

@@ -10,10 +10,11 @@
 namespace coldsnap {
 namespace {
 
-// What an ordinary user may still write to the file system; none where it can't be asked.
+// What an ordinary user may still write to the file system; none where it can't be asked, and where it doesn't count, as
+// ramfs does not.
 std::optional<uint64_t> AvailableBytes(int fd) {
   struct statvfs info{};
-  if (Uninterrupted([&] { return ::fstatvfs(fd, &info); }) != 0) return std::nullopt;
+  if (Uninterrupted([&] { return ::fstatvfs(fd, &info); }) != 0 || info.f_blocks == 0) return std::nullopt;
   return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
 }
 
@@ -35,6 +36,18 @@ Result<NewFile> NewFile::Create(int dir_fd, const std::string& name) {
       [&] { return ::openat(dir_fd, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600); });
   if (fd < 0) return Status::FromErrno(errno, StrCat("create ", name));
   return NewFile(UniqueFd(fd), name);
+}
+
+Result<NewFile> NewFile::Reopen(int dir_fd, const std::string& name, uint64_t nbytes) {
+  NewFile file(UniqueFd(Uninterrupted(
+                   [&] { return ::openat(dir_fd, name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); })),
+               name);
+  if (!file.fd_) return Status::FromErrno(errno, StrCat("open ", name, " again"));
+  struct stat info{};
+  if (::fstat(file.fd(), &info) != 0) return Status::FromErrno(errno, StrCat("stat ", name));
+  if (S_ISREG(info.st_mode) && info.st_nlink == 1 && static_cast<uint64_t>(info.st_size) == nbytes) return file;
+  return Status(Code::kIo, StrCat("open ", name, " again: it has mode ", info.st_mode, ", ", info.st_nlink,
+                                  " links and ", info.st_size, " bytes, not ", nbytes));
 }
 
 Status NewFile::Reserve(uint64_t nbytes) {

@@ -31,6 +31,10 @@ class NewFile {
   // The file `name` directly under `dir_fd`, for its owner alone until Sync(); kExists if it is there.
   static Result<NewFile> Create(int dir_fd, const std::string& name);
 
+  // One that was created earlier and not closed, by a process that was killed: a regular file of `nbytes` with no other
+  // link, or kIo says why not.
+  static Result<NewFile> Reopen(int dir_fd, const std::string& name, uint64_t nbytes);
+
   // Before a byte is written: a full drive or quota is noticed here, with what is needed and what there is. Where the
   // file system reserves nothing its free space is asked for instead, and the file gets its size.
   Status Reserve(uint64_t nbytes);

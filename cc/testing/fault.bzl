@@ -8,6 +8,7 @@ WRAPPED = [
     "close",
     "fallocate",
     "fchmod",
+    "fdatasync",
     "flock",
     "fstat",
     "fstatfs",
@@ -26,6 +27,7 @@ WRAPPED = [
     "renameat2",
     "sync_file_range",
     "syscall",
+    "unlinkat",
     # std::thread starts its thread with it.
     "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE",
     # Our own kernels: the program of a test has no device to run them on.

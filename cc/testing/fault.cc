@@ -34,6 +34,8 @@ constexpr std::array<std::string_view, kFaultPoints> kFaultPointNames = {
     "ftruncate",
     "sync_file_range",
     "fsync",
+    "fdatasync",
+    "unlinkat",
     "renameat2",
     "close",
     "std::thread",

@@ -37,6 +37,8 @@ enum class FaultPoint : uint8_t {
   kFtruncate,
   kSyncFileRange,
   kFsync,
+  kFdatasync,
+  kUnlinkat,
   kRenameat2,
   kClose,
   kStartThread,

@@ -184,6 +184,16 @@ int __wrap_fsync(int fd) {
   return CallOr(FaultPoint::kFsync, [&] { return __real_fsync(fd); });
 }
 
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd) {
+  return CallOr(FaultPoint::kFdatasync, [&] { return __real_fdatasync(fd); });
+}
+
+int __real_unlinkat(int dir_fd, const char* path, int flags);
+int __wrap_unlinkat(int dir_fd, const char* path, int flags) {
+  return CallOr(FaultPoint::kUnlinkat, [&] { return __real_unlinkat(dir_fd, path, flags); });
+}
+
 int __real_renameat2(int from_dir, const char* from, int to_dir, const char* to, unsigned flags);
 int __wrap_renameat2(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) {
   return CallOr(FaultPoint::kRenameat2, [&] { return __real_renameat2(from_dir, from, to_dir, to, flags); });

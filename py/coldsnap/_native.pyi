@@ -110,11 +110,13 @@ def write_artifact(path: str, tensors: Sequence[tuple[str, str, Sequence[int], S
     Rows of `tensors`: (name, dtype, shape, strides in elements, address, storage address, storage bytes, object, role, attrs).
     """
 
-def capture_shard(folder: str, shard: str, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, int, int, int, str, Sequence[str]]], identity_json: str, scalars_json: str, device: str, *, backend: str, chunk_bytes: int, queue_depth: int, write_threads: int, pinned_max_bytes: int, preverified: bool, check_source: bool, streams: Sequence[int], progress: object | None) -> dict:
+def capture_shard(folder: str, shard: str, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, int, int, int, str, Sequence[str]]], identity_json: str, scalars_json: str, device: str, *, backend: str, chunk_bytes: int, queue_depth: int, write_threads: int, pinned_max_bytes: int, preverified: bool, check_source: bool, streams: Sequence[int], progress: object | None, resume: bool = False) -> dict:
     """
     Writes the shard's folder under `folder` from memory of the device and returns once it is on the drive.
 
     `record` in the answer goes to `publish_artifact`. `progress(done, total)` runs in the calling thread at most 20 times a second; True cancels, and so does what it raises. After a failure no folder stays.
+
+    `resume` takes up what a killed capture of the same tensors, identity and chunk_bytes left in the folder, and keeps the journal that this takes.
     """
 
 class Incoming:
@@ -128,9 +130,9 @@ class Incoming:
     def close(self) -> None:
         """Removes the folder, unless it was published, and the lock."""
 
-def create_incoming(parent: str, name: str) -> Incoming:
+def create_incoming(parent: str, name: str, keep_shards: bool = False) -> Incoming:
     """
-    Makes and locks `parent`/`name`; what an ended process left there is removed first.
+    Makes and locks `parent`/`name`; what an ended process left there is removed first, or with `keep_shards` what is no folder, for captures that resume.
     """
 
 def remove_stale_incoming(parent: str) -> int:

@@ -66,6 +66,8 @@ struct WriteSetting {
   WriteBackend backend = WriteBackend::kBuffered;
   bool check_source = false;
   bool preverified = false;  // on a drive, since there is no past the page cache in memory
+  bool resume = false;       // with a journal
+  bool taken_up = false;     // a killed capture left its journal and half of the blob
   bool meanwhile = false;    // an artifact is there already, and the check for it has failed
   std::optional<std::pair<FaultPoint, Fault>> base;
 };

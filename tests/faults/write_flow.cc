@@ -1,4 +1,7 @@
 // Writing an artifact beside one that is there, and describing a device: the flows that give no bytes to anybody.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -47,8 +50,14 @@ class WriteFlow final : public Flow {
     for (size_t i = 0; i < kSizes.size(); ++i) memory_.push_back(OnDevice(PatternBytes(kSizes[i], i + 1)));
     COLDSNAP_CHECK(CaptureArtifact(Request("there"), device_, {}).ok());
     there_ = Tree(temp_.path() + "/there");
+    if (setting.taken_up) LeaveHalf();
   }
-  void Prepare() override { std::filesystem::remove_all(temp_.path() + "/new"); }
+  void Prepare() override {
+    std::filesystem::remove_all(temp_.path() + "/new");
+    if (!setting_.taken_up) return;
+    constexpr auto kAll = std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing;
+    std::filesystem::copy(half_.path(), temp_.path(), kAll);
+  }
   Status Run() override {
     return CaptureArtifact(Request(setting_.meanwhile ? "there" : "new"), device_,
                            {.backend = setting_.backend,
@@ -56,7 +65,9 @@ class WriteFlow final : public Flow {
                             .queue_depth = 2,
                             .write_threads = 2,
                             .check_source = setting_.check_source,
-                            .preverified = setting_.preverified})
+                            .preverified = setting_.preverified,
+                            .resume = setting_.resume || setting_.taken_up,
+                            .journal_bytes = kLeafBytes})
         .status();
   }
   std::string WhyNot() override {
@@ -70,7 +81,9 @@ class WriteFlow final : public Flow {
       ++entries;
     }
     if (Tree(temp_.path() + "/there") != there_) return "the artifact that was there before has changed";
-    if (entries != (status.ok() ? 2U : 1U)) return StrCat(entries, " entries are in the folder");
+    // Who can't get the lock leaves what the killed capture left.
+    const bool untouched = setting_.taken_up && !status.ok() && entries == 3;
+    if (entries != (status.ok() ? 2U : 1U) && !untouched) return StrCat(entries, " entries are in the folder");
     // Same tensors, same bytes: the artifact that was written without a fault says what this one has to be.
     if (status.ok() && Tree(temp_.path() + "/new") != there_) return "the new artifact has other bytes";
     return "";
@@ -83,6 +96,20 @@ class WriteFlow final : public Flow {
   Code BaseCode() const override { return setting_.meanwhile ? Code::kExists : Code::kOk; }
 
  private:
+  // Keeps what a capture leaves that is killed at its last write of data.
+  void LeaveHalf() {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const ScopedFault kill(FaultPoint::kFdatasync, {.kind = FaultKind::kKill, .on_call = 5});
+      ::_exit(Run().ok() ? 0 : 1);
+    }
+    int status = 0;
+    COLDSNAP_CHECK(::waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    for (const char* name : {".new.incoming", ".new.incoming.lock"}) {
+      std::filesystem::rename(temp_.path() + "/" + name, half_.path() + "/" + name);
+    }
+  }
+
   static constexpr std::array<uint64_t, 2> kSizes = {100, 2 * kLeafBytes + 7};
 
   std::unique_ptr<DeviceMemory> OnDevice(const std::vector<std::byte>& bytes) {
@@ -119,6 +146,7 @@ class WriteFlow final : public Flow {
   Gpu& device_;
   WriteSetting setting_;
   TempDir temp_;
+  TempDir half_{FastFolder()};
   std::vector<std::unique_ptr<DeviceMemory>> memory_;
   std::map<std::string, std::string> there_;
 };

@@ -127,7 +127,7 @@ nb::dict Capture(const std::string& folder, const std::string& shard, std::vecto
                  const std::string& identity, const std::string& scalars, const std::string& device,
                  const std::string& backend, uint64_t chunk_bytes, int64_t queue_depth, int64_t write_threads,
                  uint64_t pinned_max_bytes, bool preverified, bool check_source, const std::vector<uintptr_t>& streams,
-                 nb::object progress) {
+                 nb::object progress, bool resume) {
   const auto small = [](int64_t number) { return static_cast<int>(std::clamp<int64_t>(number, -1, 1000)); };
   PythonTick tick(std::move(progress));
   const CaptureOptions options{.backend = ValueOrThrow(WriteBackendNamed(backend)),
@@ -137,6 +137,7 @@ nb::dict Capture(const std::string& folder, const std::string& shard, std::vecto
                                .pinned_max_bytes = pinned_max_bytes,
                                .check_source = check_source,
                                .preverified = preverified,
+                               .resume = resume,
                                .streams = streams,
                                .tick = std::ref(tick)};
   const Result<CapturedShard> captured = [&]() -> Result<CapturedShard> {
@@ -153,8 +154,8 @@ nb::dict Capture(const std::string& folder, const std::string& shard, std::vecto
 // An Incoming that is there until it is published or closed.
 class OpenIncoming {
  public:
-  OpenIncoming(const std::string& parent, const std::string& name)
-      : incoming_(ValueOrThrow(Incoming::Create(parent, name))), path_(incoming_->path()) {}
+  OpenIncoming(const std::string& parent, const std::string& name, bool keep_shards)
+      : incoming_(ValueOrThrow(Incoming::Create(parent, name, keep_shards))), path_(incoming_->path()) {}
   const std::string& path() const { return path_; }
   void Close() {
     const nb::gil_scoped_release release;
@@ -197,16 +198,23 @@ void BindCapture(nb::module_& m) {
       "role, attrs).");
   m.def("capture_shard", &Capture, "folder"_a, "shard"_a, "tensors"_a, "identity_json"_a, "scalars_json"_a, "device"_a,
         nb::kw_only(), "backend"_a, "chunk_bytes"_a, "queue_depth"_a, "write_threads"_a, "pinned_max_bytes"_a,
-        "preverified"_a, "check_source"_a, "streams"_a, "progress"_a.none(),
+        "preverified"_a, "check_source"_a, "streams"_a, "progress"_a.none(), "resume"_a = false,
         "Writes the shard's folder under `folder` from memory of the device and returns once it is on the drive.\n\n"
         "`record` in the answer goes to `publish_artifact`. `progress(done, total)` runs in the calling thread at most "
-        "20 times a second; True cancels, and so does what it raises. After a failure no folder stays.");
+        "20 times a second; True cancels, and so does what it raises. After a failure no folder stays.\n\n"
+        "`resume` takes up what a killed capture of the same tensors, identity and chunk_bytes left in the folder, and "
+        "keeps the journal that this takes.");
   nb::class_<OpenIncoming>(m, "Incoming", "A folder in which an artifact is built, locked; from `create_incoming`.")
       .def_prop_ro("path", &OpenIncoming::path)
       .def("close", &OpenIncoming::Close, "Removes the folder, unless it was published, and the lock.");
   m.def(
-      "create_incoming", [](const std::string& parent, const std::string& name) { return OpenIncoming(parent, name); },
-      "parent"_a, "name"_a, "Makes and locks `parent`/`name`; what an ended process left there is removed first.");
+      "create_incoming",
+      [](const std::string& parent, const std::string& name, bool keep_shards) {
+        return OpenIncoming(parent, name, keep_shards);
+      },
+      "parent"_a, "name"_a, "keep_shards"_a = false,
+      "Makes and locks `parent`/`name`; what an ended process left there is removed first, or with `keep_shards` what "
+      "is no folder, for captures that resume.");
   m.def(
       "remove_stale_incoming", [](const std::string& parent) { return ValueOrThrow(Incoming::RemoveStale(parent)); },
       "parent"_a, nb::call_guard<nb::gil_scoped_release>(),

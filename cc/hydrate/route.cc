@@ -17,6 +17,12 @@ std::string Percent(double fraction) {
   return StrCat(static_cast<int>(fraction * 100), " % of the blob is in the page cache");
 }
 
+const char* WhyNotGds(const Status& status) {
+  if (status.code() == Code::kNotAdmitted) return "not_preverified";
+  // The library is there and refuses to read past host memory; through it, in compatible mode, it would.
+  return status.domain() == Domain::kGds ? "gds_compat_only" : "gds_no_driver";
+}
+
 }  // namespace
 
 Result<double> Residency(const OpenArtifact& artifact) {
@@ -58,8 +64,7 @@ Status Routes::OpenPast(const RouteChoice& choice) {
       gds_ = *std::move(gds);
       return Status::Ok();
     }
-    const bool admitted = gds.status().code() != Code::kNotAdmitted;
-    reasons_.push_back({admitted ? "gds_no_driver" : "not_preverified", StrCat("not gds: ", gds.status().message())});
+    reasons_.push_back({WhyNotGds(gds.status()), StrCat("not gds: ", gds.status().message())});
   }
   const Status direct = OpenOne(Route::kDirect);
   if (direct.code() != Code::kRouteUnavailable) return direct;

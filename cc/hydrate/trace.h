@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "cc/hydrate/nvtx.h"
+
 namespace coldsnap {
 
 class Trace {
@@ -71,11 +73,12 @@ inline int64_t Trace::NowNs() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A span from here to the end of the scope. Does nothing without a track.
+// A span from here to the end of the scope, for the track if there is one, and for NVIDIA's tools.
 class SpanScope {
  public:
   SpanScope(Trace::Track* track, const char* name, uint64_t nbytes = 0, int64_t window = Trace::kNoWindow)
       : track_(track), span_{.name = name, .nbytes = nbytes, .window = window} {
+    nvtx::Push(name);
     if (track_ != nullptr) span_.begin_ns = Trace::NowNs();
   }
   ~SpanScope() { End(); }
@@ -85,25 +88,28 @@ class SpanScope {
   void AddBytes(uint64_t nbytes) { span_.nbytes += nbytes; }
   // Ends the span here, and for good.
   void End() {
-    if (track_ == nullptr) return;
+    if (std::exchange(ended_, true)) return;
     Finish();
-    track_ = nullptr;
   }
   // Ends the span here, where the next one begins.
   void Next(const char* name) {
-    if (track_ == nullptr) return;
+    if (ended_) return;
     Finish();
+    nvtx::Push(name);
     span_ = {.name = name, .begin_ns = span_.end_ns};
   }
 
  private:
   void Finish() {
+    nvtx::Pop();
+    if (track_ == nullptr) return;
     span_.end_ns = Trace::NowNs();
     track_->Add(span_);
   }
 
   Trace::Track* track_;
   Trace::Span span_;
+  bool ended_ = false;
 };
 
 }  // namespace coldsnap

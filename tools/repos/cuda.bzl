@@ -58,7 +58,7 @@ def _cuda_toolkit_impl(ctx):
     else:
         root = _install_wheels(ctx)
         lib = "lib"
-    for needed in ["bin/nvcc", "include/cuda_runtime.h", lib + "/libcudart_static.a"]:
+    for needed in ["bin/nvcc", "include/cuda_runtime.h", "include/nvtx3/nvToolsExt.h", lib + "/libcudart_static.a"]:
         if not ctx.path(str(root) + "/" + needed).exists:
             fail("find {} for @{} in {}: not there; remedy: COLDSNAP_CUDA has to name a toolkit of CUDA 13.0, or be unset for NVIDIA's wheels".format(
                 needed,
@@ -69,6 +69,7 @@ def _cuda_toolkit_impl(ctx):
     if not ctx.path("toolkit/include/cufile.h").exists:
         fail("find cufile.h for @{} in {}/include: not there; remedy: add the cuFile headers to that toolkit".format(ctx.name, root))
     ctx.symlink(str(root) + "/include/cufile.h", "cufile/cufile.h")
+    ctx.symlink(str(root) + "/include/nvtx3", "nvtx/nvtx3")
 
     # The static runtime becomes part of our wheel; its terms go along.
     terms = [path for path in [

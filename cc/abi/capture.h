@@ -72,9 +72,9 @@ typedef struct coldsnap_capture_run_options {
   const char* scalars_json;   // values beside the tensors, an object; NULL: {}
   const char* account_json;   // of the capture, an object that no digest covers; NULL: {}
   const char* backend;        // "auto", "buffered", "direct"; NULL: "auto". Named, it works or the run fails
-  uint64_t chunk_bytes;       // of one write; a multiple of 65536; 0: 4 MiB
-  uint64_t queue_depth;       // slots of the ring, 1..64; 0: 8
-  uint64_t write_threads;     // 1..64; 0: 8
+  uint64_t chunk_bytes;       // of one write; a multiple of 65536; 0: 1 MiB
+  uint64_t queue_depth;       // slots of the ring, 1..64; 0: 16
+  uint64_t write_threads;     // 1..64; 0: 16
   uint64_t pinned_max_bytes;  // a larger ring is refused; 0: no limit
   uint64_t check_source;      // not 0: digest the tensors again after the copy, and fail if one has changed
   uint64_t preverified;       // not 0: read the file again from the drive before the artifact is there

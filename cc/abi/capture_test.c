@@ -170,7 +170,7 @@ static void test_defaults(const source* from) {
   coldsnap_capture_report report = {.struct_size = sizeof(report)};
   CHECK(coldsnap_capture_run(handle, from->tensors, kCount, &options, &report) == 0);
   CHECK(holds(path, from));
-  CHECK(report.chunk_bytes == 4 << 20 && report.queue_depth == 8);
+  CHECK(report.chunk_bytes == 1 << 20 && report.queue_depth == 16);
   CHECK(report.reason_count >= 1 && report.reason_codes[0][0] != '\0');  // "auto" always says why
   CHECK(report.reason_details[0][0] != '\0');
   CHECK(coldsnap_capture_close(handle) == 0);

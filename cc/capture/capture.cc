@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "cc/artifact/canonical_json.h"
 #include "cc/artifact/manifest.h"
 #include "cc/capture/digester.h"
 #include "cc/capture/journal.h"
@@ -165,7 +166,7 @@ class ShardCapture {
 
   Status MakeReady() {
     const auto windows = static_cast<int>(std::min<size_t>(plan_.windows.size(), 64));
-    const int slots = std::min(options_.queue_depth, windows);
+    const int slots = std::min({options_.queue_depth, options_.write_threads, windows});  // a thread has one at a time
     const uint64_t wanted = static_cast<uint64_t>(slots) * plan_.slot_bytes;
     if (options_.pinned_max_bytes != 0 && wanted > options_.pinned_max_bytes) {
       return Status(Code::kRequestInvalid,
@@ -181,7 +182,7 @@ class ShardCapture {
     }
     report_.queue_depth = ring_->shrunk_because().ok() ? options_.queue_depth : ring_->slots();
     report_.pinned_bytes = ring_->pinned_bytes();
-    threads_ = std::min(options_.write_threads, ring_->slots());
+    threads_ = ring_->slots();
     report_.write_threads = threads_;
     for (int i = 0; i < threads_; ++i) {
       Result<std::unique_ptr<Lane>> lane = gpu_.OpenLane();
@@ -359,7 +360,11 @@ Result<CapturedShard> CaptureShard(const std::string& parent, const std::string&
   const auto failed = [&](Status status) {
     return std::move(status).Prefixed(StrCat("capture ", shard, ": ")).WithStage("capture");
   };
-  if (Status status = CheckOptions(options); !status.ok()) return failed(std::move(status));
+  Status status = CheckOptions(options);
+  // What would be refused at the end is refused before the first byte.
+  if (status.ok()) status = MakeArtifact(identity_json, "{}", {{.name = shard}}).status();
+  if (status.ok()) status = CanonicalObject(scalars_json).status().Prefixed("scalars: ");
+  if (!status.ok()) return failed(std::move(status));
   Result<CapturedShard> captured =
       ShardCapture(std::move(layout), gpu, options).Run(parent, shard, identity_json, scalars_json);
   if (!captured.ok()) return failed(std::move(captured).status());

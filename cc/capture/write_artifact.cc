@@ -19,6 +19,8 @@ namespace {
 Result<WriteReport> Write(WriteRequest request, Gpu& gpu, const CaptureOptions& options) {
   if (::access(request.path.c_str(), F_OK) == 0)
     return Status(Code::kExists, "it is there already").WithRemedy("name a new path");
+  const std::string shard_name = ShardName(0, 0, 0);
+  RETURN_IF_ERROR(MakeArtifact(request.identity_json, request.capture_json, {{.name = shard_name}}).status());
   ASSIGN_OR_RETURN(Layout layout, PlanLayout(std::move(request.tensors)));
   const std::filesystem::path path(request.path);
   const std::string parent = path.has_parent_path() ? path.parent_path().string() : ".";
@@ -28,7 +30,7 @@ Result<WriteReport> Write(WriteRequest request, Gpu& gpu, const CaptureOptions& 
     if (incoming.status().code() != Code::kRequestInvalid) return std::move(incoming).status();
     return std::move(incoming).status().WithRemedy("name a path whose parent folder exists");
   }
-  ASSIGN_OR_RETURN(CapturedShard shard, CaptureShard(incoming->path(), ShardName(0, 0, 0), std::move(layout),
+  ASSIGN_OR_RETURN(CapturedShard shard, CaptureShard(incoming->path(), shard_name, std::move(layout),
                                                      request.identity_json, request.scalars_json, gpu, options));
   WriteReport report{.shard = std::move(shard.report)};
   const Stopwatch publish;

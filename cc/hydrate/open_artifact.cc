@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "cc/base/hex.h"
 #include "cc/digest/sha256.h"
@@ -52,6 +53,17 @@ Status CheckSize(int dir_fd, const std::string& name, const std::string& shown, 
       .WithRemedy("copy the artifact again, or capture it again");
 }
 
+// How much an artifact says of itself is up to its writer; whether there is memory for it shows only here.
+template <typename Read>
+auto IfMemoryIsThere(Read read) -> decltype(read()) {
+  try {
+    return read();
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kOutOfMemory, "there is not enough memory for what its artifact.json and manifests describe")
+        .WithRemedy("raise the memory limit, or name another artifact");
+  }
+}
+
 }  // namespace
 
 Result<OpenArtifact> OpenArtifact::Open(const std::string& path, const std::optional<std::string>& shard) {
@@ -66,7 +78,8 @@ Result<OpenArtifact> OpenArtifact::Open(const std::string& path, const std::opti
     RETURN_IF_ERROR(artifact.CheckSizes(dir->get()));
     return artifact.OpenShard(dir->get());
   };
-  if (Status status = open(); !status.ok()) return std::move(status).Prefixed(doing).WithStage("open");
+  Status status = IfMemoryIsThere(open);
+  if (!status.ok()) return std::move(status).Prefixed(doing).WithStage("open");
   return artifact;
 }
 
@@ -75,7 +88,7 @@ Result<std::vector<std::string>> OpenArtifact::ShardNames(const std::string& pat
     ASSIGN_OR_RETURN(const UniqueFd dir, OpenDirectory(path));
     return ReadArtifactJson(dir.get());
   };
-  Result<ArtifactRecord> record = read();
+  Result<ArtifactRecord> record = IfMemoryIsThere(read);
   if (!record.ok()) return std::move(record).status().Prefixed(StrCat("open artifact ", path, ": ")).WithStage("open");
   std::vector<std::string> names;
   for (ShardRecord& shard : record->shards) names.push_back(std::move(shard.name));

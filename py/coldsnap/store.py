@@ -98,7 +98,12 @@ class Store:
         """
         folder = self.folder_of(identity)
         root = _current_root(folder)
-        return None if root is None or not (folder / root).is_dir() else folder / root
+        while root is not None and not (folder / root).is_dir():
+            before, root = root, _current_root(folder)
+            if root == before:
+                return None
+            # Another one became current, and this one was collected, in between.
+        return None if root is None else folder / root
 
     def open(self, identity: Any, *, shard: str | None = None) -> Artifact:
         """Open the identity's current artifact; it is not collected as long as it is open.
@@ -118,9 +123,8 @@ class Store:
             try:
                 return open_artifact(folder, shard=shard)
             except errors.Error:
-                if self.current(identity) == folder:
+                if self.current(identity) == folder:  # else the same happened, a moment later
                     raise
-                # Another one became current, and this one was collected, in between.
 
     def ls(self) -> list[StoredArtifact]:
         """What the store has, by identity digest and root; what is being captured or removed is not among it.

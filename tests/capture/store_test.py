@@ -271,6 +271,20 @@ def test_publishing_and_collecting_keep_each_other_waiting(
     assert locked == ["move", "point", "trash"]
 
 
+def test_current_while_another_becomes_it(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    root = capture(store).artifact_root
+    collected = ["0" * 64]  # what `current` said a moment ago
+
+    def read(folder: pathlib.Path) -> str | None:
+        return collected.pop() if collected else real(folder)
+
+    real = module._current_root
+    monkeypatch.setattr(module, "_current_root", read)
+    assert store.current(IDENTITY) == store.folder_of(IDENTITY) / root
+    assert not collected
+
+
 def test_opening_while_another_becomes_current(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
     capture(store)

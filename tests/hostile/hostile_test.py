@@ -10,8 +10,10 @@ import subprocess
 import sys
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
+import coldsnap
 from coldsnap import errors
 from tests.hostile import (  # noqa: F401 - those of attacks register themselves
     attacks_files,
@@ -70,8 +72,8 @@ def size_of_texts(folder: pathlib.Path) -> int:
     return sum(path.lstat().st_blocks * 512 for path in files if path.name in names)
 
 
-def attempted(folder: pathlib.Path, by: str, state: pathlib.Path) -> dict[str, Any]:
-    program = [sys.executable, str(HERE / "attempt.py"), str(folder), OPERATIONS[by], str(ADDRESS_SPACE_BYTES)]
+def attempted(folder: pathlib.Path, by: str, state: pathlib.Path, may_add: int = ADDRESS_SPACE_BYTES) -> dict[str, Any]:
+    program = [sys.executable, str(HERE / "attempt.py"), str(folder), OPERATIONS[by], str(may_add)]
     done = subprocess.run(
         program,
         capture_output=True,
@@ -137,3 +139,32 @@ def test_opening_reads_nothing_of_the_weights(good: pathlib.Path, tmp_path: path
             forgery = forge.Forgery(good, tmp_path / row.attack)
             forge.ATTACKS[row.attack](forgery)
             assert attempt.attempt("open", str(forgery.folder))["code"] is None, row.attack
+
+
+@pytest.mark.parametrize("name", ["wide-artifact-json", "wide-tensors"])
+def test_memory_that_is_not_there_is_an_error_like_any(name: str, good: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    forgery = forge.Forgery(good, tmp_path / "artifact")
+    forge.ATTACKS[name](forgery)
+    found = attempted(forgery.folder, "open", tmp_path / "state", may_add=24 * MIB)
+    for end in found["ends"]:
+        assert end["code"] == "out_of_memory", end
+        assert "there is not enough memory for what its artifact.json and manifests describe" in end["message"]
+
+
+def test_a_restore_finds_other_weights_too(good: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """All but padding, which no tensor has: there every byte that is restored is right."""
+    data = {"a": 70_000, "m": 65_536, "b": 100}
+    for row in ROWS:
+        if row.by != "verify":
+            continue
+        forgery = forge.Forgery(good, tmp_path / row.attack)
+        forge.ATTACKS[row.attack](forgery)
+        targets = {name: np.zeros(nbytes, np.uint8) for name, nbytes in data.items()}
+        tensors = {"a": targets["a"], "m": targets["m"], "b": targets["b"].view(np.float32)}
+        if row.attack.startswith("nonzero-padding"):
+            assert coldsnap.hydrate(forgery.folder, tensors, partial=True).ok
+            assert (targets["a"] == np.arange(70_000) % 251).all()
+            continue
+        with pytest.raises(errors.DataLossError):
+            coldsnap.hydrate(forgery.folder, tensors, partial=True)
+        assert all((target == 0xFF).all() for target in targets.values()), row.attack

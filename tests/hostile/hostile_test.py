@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +34,6 @@ FIXED_BYTES = 48 * MIB
 TIMES_TEXT = 16
 # Stops what has no bound at all before the machine suffers; what a case really took is measured.
 ADDRESS_SPACE_BYTES = 2048 * MIB
-SECONDS = 100  # of a process that waits for ever; processor time is bounded by itself
 
 
 class Row(NamedTuple):
@@ -72,18 +72,30 @@ def size_of_texts(folder: pathlib.Path) -> int:
     return sum(path.lstat().st_blocks * 512 for path in files if path.name in names)
 
 
-def attempted(folder: pathlib.Path, by: str, state: pathlib.Path, may_add: int = ADDRESS_SPACE_BYTES) -> dict[str, Any]:
-    program = [sys.executable, str(HERE / "attempt.py"), str(folder), OPERATIONS[by], str(may_add)]
-    done = subprocess.run(
-        program,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-        env={**os.environ, "COLDSNAP_STATE_DIR": str(state)},
-    )
-    assert done.returncode == 0, f"attempt ended with {done.returncode}: {done.stderr[-2000:]}"
-    return json.loads(done.stdout)
+class Attempts:
+    """The process that makes attempts (attempt.py)."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def __call__(self, folder: pathlib.Path, by: str, may_add: int = ADDRESS_SPACE_BYTES) -> dict[str, Any]:
+        request = {"folder": str(folder), "operations": OPERATIONS[by].split("+"), "may_add": may_add}
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        found = json.loads(self._process.stdout.readline())
+        assert found["ended"] == 0, f"the attempts ended with {found['ended']}; minus a number is a signal"
+        return found
+
+
+@pytest.fixture(scope="module")
+def attempted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attempts]:
+    environ = {**os.environ, "COLDSNAP_STATE_DIR": str(tmp_path_factory.mktemp("state") / "state")}
+    program = [sys.executable, str(HERE / "attempt.py")]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as process:
+        yield Attempts(process)
+        process.stdin.close()  # type: ignore[union-attr]
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +114,7 @@ def test_rows_and_attacks_match_one_to_one() -> None:
         assert len(row.what) > 10 and len(row.says) > 5, row
 
 
-def test_the_good_artifact_passes(good: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_the_good_artifact_passes(attempted: Attempts, good: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """An artifact that no attack touched, written again by the forger, is as good as the writer's."""
     forgery = forge.Forgery(good, tmp_path / "artifact")
     before = [forgery.path(name).read_bytes() for name in ("artifact.json", "manifest.json")]
@@ -111,19 +123,19 @@ def test_the_good_artifact_passes(good: pathlib.Path, tmp_path: pathlib.Path) ->
     forgery.path("manifest.json").chmod(0o444)
     forgery.path("artifact.json").chmod(0o444)
     for by in OPERATIONS:
-        found = attempted(forgery.folder, by, tmp_path / "state")
+        found = attempted(forgery.folder, by)
         assert [end["code"] for end in found["ends"]] == [None] * len(found["ends"]), found
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.attack)
-def test_is_refused(row: Row, good: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_is_refused(row: Row, attempted: Attempts, good: pathlib.Path, tmp_path: pathlib.Path) -> None:
     forgery = forge.Forgery(good, tmp_path / "artifact")
     try:
         forge.ATTACKS[row.attack](forgery)
     except PermissionError as refusal:
         assert row.attack.startswith("device-"), refusal
         pytest.skip(f"make a device node: {refusal}; remedy: run as root")
-    found = attempted(forgery.folder, row.by, tmp_path / "state")
+    found = attempted(forgery.folder, row.by)
     for end in found["ends"]:
         assert end["code"] == row.code, end
         assert matches(row, end["message"]), end
@@ -142,10 +154,12 @@ def test_opening_reads_nothing_of_the_weights(good: pathlib.Path, tmp_path: path
 
 
 @pytest.mark.parametrize("name", ["wide-artifact-json", "wide-tensors"])
-def test_memory_that_is_not_there_is_an_error_like_any(name: str, good: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_memory_that_is_not_there_is_an_error_like_any(
+    name: str, attempted: Attempts, good: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     forgery = forge.Forgery(good, tmp_path / "artifact")
     forge.ATTACKS[name](forgery)
-    found = attempted(forgery.folder, "open", tmp_path / "state", may_add=24 * MIB)
+    found = attempted(forgery.folder, "open", 24 * MIB)
     for end in found["ends"]:
         assert end["code"] == "out_of_memory", end
         assert "there is not enough memory for what its artifact.json and manifests describe" in end["message"]

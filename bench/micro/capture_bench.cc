@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -188,11 +189,12 @@ Status Measure(const Options& options) {
   for (int round = 0; round < options.rounds; ++round) {
     for (Row& row : rows) {
       Result<double> plain = WritePlain(options, row, crew, BytesOf(memory));
-      std::filesystem::remove(folder / kFile);
+      std::error_code ignored;
+      std::filesystem::remove(folder / kFile, ignored);
       ASSIGN_OR_RETURN(const double plain_s, std::move(plain));
       row.plain_s.push_back(plain_s);
       Result<double> capture = Capture(options, row, source);
-      std::filesystem::remove_all(folder / kShard);
+      std::filesystem::remove_all(folder / kShard, ignored);
       ASSIGN_OR_RETURN(const double capture_s, std::move(capture));
       row.capture_s.push_back(capture_s);
       std::fprintf(stderr, "%ju KiB x %d: plain %.2f s, capture %.2f s\n", row.block_bytes / kKiB, row.in_flight,
@@ -215,15 +217,18 @@ Status Measure(const Options& options) {
   return Status::Ok();
 }
 
-int Main(std::span<char*> arguments) {
-  const Result<Options> options = ParseOptions(arguments);
-  const Status status = options.ok() ? Measure(*options) : options.status();
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "capture_bench: %s\n", status.message().c_str());
-  return 1;
+Status Run(std::span<char*> arguments) {
+  ASSIGN_OR_RETURN(const Options options, ParseOptions(arguments));
+  return Measure(options);
 }
 
 }  // namespace
 }  // namespace coldsnap
 
-int main(int argc, char** argv) { return coldsnap::Main(std::span(argv, static_cast<size_t>(argc)).subspan(1)); }
+// NOLINTNEXTLINE(bugprone-exception-escape): then the program ends, as it should
+int main(int argc, char** argv) {
+  const coldsnap::Status status = coldsnap::Run(std::span(argv, static_cast<size_t>(argc)).subspan(1));
+  if (status.ok()) return EXIT_SUCCESS;
+  std::fprintf(stderr, "capture_bench: %s\n", status.message().c_str());
+  return EXIT_FAILURE;
+}

@@ -211,8 +211,8 @@ TEST_F(CaptureTest, APreverifiedCaptureFindsWhatTheDriveHasWrong) {
   const std::vector<uint64_t> sizes = {300000, 100};
   const SourcesForTest sources(device_, sizes, 1);
   const Layout layout = sources.Plan();
-  const auto preverified = [&](std::function<void()> once_written) {
-    return Capture(sources, {.preverified = true, .tick = [&, once_written](uint64_t done, uint64_t total) {
+  const auto preverified = [&](const std::function<void()>& once_written) {
+    return Capture(sources, {.preverified = true, .tick = [&](uint64_t done, uint64_t total) {
                                if (done * 2 == total && once_written) once_written();
                                return Status::Ok();
                              }});

@@ -9,7 +9,7 @@
 namespace coldsnap {
 namespace {
 
-Status Impossible(const std::string& name, std::string why) {
+Status Impossible(const std::string& name, std::string_view why) {
   return Status(Code::kRouteUnavailable, StrCat("read ", name, " again past the page cache: ", why))
       .WithStage("file")
       .WithRemedy("capture without preverified, or to a file system on a drive");

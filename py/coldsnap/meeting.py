@@ -37,6 +37,7 @@ FORMAT = 1
 _BEGIN, _VERDICT = "begin.json", "verdict.json"
 _POLL_S, _LOOK_S = 0.05, 0.25
 _CLEAR_S = 10.0
+_STOP_S = 5.0  # a rank at work gives a sign four times a second, and looks at the verdict as often
 _STALE_S = 24 * 3600.0
 _MAX_BYTES = 16 << 20
 
@@ -109,7 +110,8 @@ class Meeting:
             begin = time.monotonic()
             published = self._store.publish(incoming, shards, self.identity, work.about(), replace)
         except BaseException as failure:
-            self._say_failure(failure)  # before the others find that their folder is gone
+            self._say_failure(failure)
+            self._let_them_stop()
             raise
         finally:
             incoming.close()
@@ -206,10 +208,27 @@ class Meeting:
                 self._rest(silent)
         return found
 
+    def _let_them_stop(self) -> None:
+        """Rank 0, after the verdict and before the folder goes: what others still write would stay in it."""
+        self._heard.clear()
+        with contextlib.suppress(errors.TimedOutError):  # one that is dead writes nothing
+            while writing := [rank for rank in range(1, len(self._group.shards)) if self._is_at_work(rank)]:
+                self._require_signs_of(writing, _STOP_S)
+                time.sleep(_POLL_S)
+
+    def _is_at_work(self, rank: int) -> bool:
+        ended = (self._folder / name for name in (f"rank-{rank}.json", f"failed-{rank}.json"))
+        return (self._folder / f"alive-{rank}").exists() and not any(path.exists() for path in ended)
+
     def _rest(self, ranks: Sequence[int]) -> None:
         """Wait a little for ranks, or end the waiting: cancelled, or one of them silent for too long."""
         if self._cancel is not None and self._cancel.is_set():
             raise errors.Cancelled(f"{self._doing}: rank {self._group.rank} was cancelled while it waited")
+        self._require_signs_of(ranks, self._group.timeout_s)
+        self._alive()
+        time.sleep(_POLL_S)
+
+    def _require_signs_of(self, ranks: Sequence[int], limit_s: float) -> None:
         now = time.monotonic()
         for rank in ranks:
             try:
@@ -218,15 +237,13 @@ class Meeting:
                 mtime_ns = 0
             if self._heard.get(rank, (-1, 0.0))[0] != mtime_ns:
                 self._heard[rank] = (mtime_ns, now)
-            elif now - self._heard[rank][1] > self._group.timeout_s:
+            elif now - self._heard[rank][1] > limit_s:
                 raise errors.TimedOutError(
                     f"{self._doing}: rank {self._group.rank} heard nothing of rank {rank} ({self._group.shards[rank]}) "
-                    f"for {self._group.timeout_s:g} s",
+                    f"for {limit_s:g} s",
                     stage="publish",
                     remedy="look why that rank stopped, or allow more time",
                 )
-        self._alive()
-        time.sleep(_POLL_S)
 
     def _raise_another_s_failure(self) -> None:
         if self._group.rank != 0:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -224,6 +225,26 @@ def test_a_shard_that_is_not_where_rank_0_looks(tmp_path: pathlib.Path, monkeypa
     assert {failure.code for failure in outcomes} == {"data_loss"}
     assert all(f"{RIGHT}/manifest.json of rank 1 is not there" in failure.message for failure in outcomes)
     assert_nothing_is_there(tmp_path / "store")
+
+
+def test_the_folder_goes_when_nobody_writes_into_it_any_more(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(self: Any, folder: str) -> str:
+        while self.shard == RIGHT and not (tmp_path / ".ranks" / "one" / "verdict.json").exists():
+            time.sleep(0.01)
+        if self.shard == LEFT:
+            raise coldsnap.IoError("the drive of rank 0")
+        for _ in range(20):  # the end of a write, while rank 0 has done with all this
+            if pathlib.Path(folder).exists():
+                time.sleep(0.05)
+        (pathlib.Path(folder) / self.shard).mkdir(parents=True)
+        raise coldsnap.IoError("the drive of rank 1")
+
+    monkeypatch.setattr(shard_capture.ShardCapture, "write", write)
+    outcomes = failures(run(tmp_path, TWO))
+    assert all("the drive of rank 0" in failure.message for failure in outcomes)
+    assert_nothing_is_there(tmp_path)
 
 
 def test_a_token_serves_once(tmp_path: pathlib.Path) -> None:

@@ -12,6 +12,7 @@ from coldsnap import errors, profile
 
 def write_profile(folder: Path, device: str, document: dict[str, Any], commit: str) -> list[str]:
     """Write the profile that later restores read; give a note where that is not possible."""
+
     def best_of(route: str, cache: str) -> profile.Best | None:
         rows = [row for row in document["cases"] if (row["route"], row["digest"]) == (route, "crc32+sha256")]
         row = max((row for row in rows if row["cache"] == cache), key=lambda row: row["bytes_per_second"], default=None)

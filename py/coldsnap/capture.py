@@ -87,9 +87,9 @@ def capture(
             {"backend": backend, "verify_mode": "preverified" if preverified else None}, os.environ
         )
         ticker = Ticker(progress, cancel)
-        work = ShardCapture(SHARD, sources_of(tensors), request.identity, request.scalars, ticker, account)
+        work = ShardCapture(SHARD, sources_of(tensors), request.identity, request.scalars, ticker, account, resume=True)
         work.prepare()
-        with request.incoming() as incoming:
+        with request.incoming(keep_shards=account.provider == "native") as incoming:
             record = work.write(incoming.path)
             publishing = time.monotonic()
             published = request.publish(incoming, record, work.about())
@@ -140,12 +140,14 @@ class _Request:
         return cls(place, canonical(identity, "identity"), canonical(scalars, "scalars"), bool(replace))
 
     @contextlib.contextmanager
-    def incoming(self) -> Iterator[Any]:
-        """The folder to build in, which is gone again unless it was published."""
+    def incoming(self, *, keep_shards: bool) -> Iterator[Any]:
+        """The folder to build in, which is gone again unless it was published; it may have a killed capture's shard."""
         if isinstance(self.place, Store):
-            incoming = self.place.create_incoming(digest_of(self.identity))  # one capture of an identity at a time
+            name = digest_of(self.identity)  # one capture of an identity at a time
+            incoming = self.place.create_incoming(name, keep_shards=keep_shards)
         else:
-            incoming = load_native().create_incoming(str(self.place.parent), f".{self.place.name}.incoming")
+            parent, name = str(self.place.parent), f".{self.place.name}.incoming"
+            incoming = load_native().create_incoming(parent, name, keep_shards)
         try:
             yield incoming
         finally:

@@ -30,6 +30,7 @@ class ShardCapture:
         identity: Canonical JSON, as is ``scalars``.
         tick: Told how far it is; True cancels.
         account: Gets all that a receipt says; its settings are those of `coldsnap.settings.resolve_capture`.
+        resume: Whether the native core takes up what a killed capture left in the folder.
     """
 
     shard: str
@@ -38,6 +39,7 @@ class ShardCapture:
     scalars: str
     tick: Tick
     account: receipts.Account
+    resume: bool = False
 
     @property
     def preverified(self) -> bool:
@@ -184,6 +186,7 @@ class ShardCapture:
             check_source=True,
             streams=self._streams(),
             progress=self.tick,
+            resume=self.resume,
         )
         return found
 

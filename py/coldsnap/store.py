@@ -178,11 +178,12 @@ class Store:
         self._empty_trash()
         return removed
 
-    def create_incoming(self, name: str) -> Any:
+    def create_incoming(self, name: str, *, keep_shards: bool = False) -> Any:
         """Make the folder in which a capture is built, and remove what killed captures left.
 
         Args:
             name: Of the capture; one that is under way has it for itself.
+            keep_shards: Leave the shards that a killed capture of this name left, for a writer that can take them up.
         Returns:
             ``_native.Incoming``: ``path``, and ``close``, which removes what was not published.
         Raises:
@@ -191,7 +192,7 @@ class Store:
         """
         folder = self.path / INCOMING
         make_folders(folder)
-        incoming = load_native().create_incoming(str(folder), name)
+        incoming = load_native().create_incoming(str(folder), name, keep_shards)
         try:
             load_native().remove_stale_incoming(str(folder))
         except BaseException:

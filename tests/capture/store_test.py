@@ -327,7 +327,9 @@ def test_a_removal_that_was_cut_short_is_finished_by_the_next(
     assert helpers.names_in(store.path / ".trash") == []
 
 
-def test_what_a_killed_capture_left_goes_with_the_next(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("then", ["python", "direct"])
+@pytest.mark.parametrize("killed", ["python", "direct"])
+def test_what_a_killed_capture_left_goes_with_the_next(killed: str, then: str, tmp_path: pathlib.Path) -> None:
     program = textwrap.dedent(
         """
         import os, signal, sys
@@ -342,16 +344,22 @@ def test_what_a_killed_capture_left_goes_with_the_next(tmp_path: pathlib.Path) -
                     os.kill(os.getpid(), signal.SIGKILL)
                 return False
 
-        coldsnap.capture({"w": np.zeros(1 << 20)}, store=sys.argv[1], identity={"model": "killed"}, cancel=Killer())
+        weights = {"w": np.ones(1 << 22)}
+        coldsnap.capture(weights, store=sys.argv[1], identity={"model": "k"}, backend=sys.argv[2], cancel=Killer())
         """
     )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path), killed], check=False)
     assert done.returncode == -9
     store = Store(tmp_path)
     assert store.ls() == []
     assert any(name.endswith("weights.safetensors") for name in helpers.names_in(store.path / ".incoming"))
-    capture(store)
+    weights = {"w": np.ones(1 << 22)}
+    coldsnap.capture(weights, store=store, identity={"model": "k"}, backend=then)
     assert helpers.names_in(store.path / ".incoming") == []
+    [entry] = store.ls()
+    assert coldsnap.verify(entry.path).ok
+    coldsnap.capture(weights, tmp_path / "apart", identity={"model": "k"})
+    assert helpers.files_of(entry.path) == helpers.files_of(tmp_path / "apart")
 
 
 def test_captures_of_the_same_at_the_same_time(tmp_path: pathlib.Path) -> None:

@@ -10,8 +10,8 @@
 namespace coldsnap {
 namespace {
 
-// What an ordinary user may still write to the file system; none where it can't be asked, and where it doesn't count, as
-// ramfs does not.
+// What an ordinary user may still write to the file system; none where it can't be asked, and where it doesn't count,
+// as ramfs does not.
 std::optional<uint64_t> AvailableBytes(int fd) {
   struct statvfs info{};
   if (Uninterrupted([&] { return ::fstatvfs(fd, &info); }) != 0 || info.f_blocks == 0) return std::nullopt;

@@ -19,6 +19,7 @@
 #include "cc/capture/capture.h"
 #include "cc/capture/write_artifact.h"
 #include "cc/device/gpu.h"
+#include "cc/device/place.h"
 
 namespace coldsnap::abi {
 namespace {
@@ -57,7 +58,8 @@ class CaptureTold {
             .sync_s = shard.stages_s.sync,
             .reread_s = shard.stages_s.reread,
             .publish_s = shard.stages_s.publish,
-            .wall_s = shard.wall_s};
+            .wall_s = shard.wall_s,
+            .place = Literal(PlaceName(shard.place))};
   }
 
  private:
@@ -135,6 +137,7 @@ Result<std::vector<TensorSpec>> SpecsOf(const coldsnap_capture_tensor* tensors, 
 Result<CaptureOptions> OptionsOf(const coldsnap_capture_run_options& given) {
   CaptureOptions options;
   ASSIGN_OR_RETURN(options.backend, WriteBackendNamed(given.backend == nullptr ? "auto" : given.backend));
+  ASSIGN_OR_RETURN(options.place, PlaceNamed(given.place == nullptr ? "auto" : given.place));
   if (given.stream_count != 0 && given.streams == nullptr) {
     return Status(Code::kRequestInvalid, StrCat("streams is NULL, and stream_count is ", given.stream_count));
   }

@@ -82,6 +82,8 @@ typedef struct coldsnap_capture_run_options {
   uint64_t stream_count;
   coldsnap_capture_callback progress;  // at most 20 times a second, and with all bytes done; non-zero cancels
   void* user;
+  const char* place;  // of the digests: "auto", "host" (of the staged bytes), "device" (of the tensors, before and
+                      // after the copy), "both"; NULL: "auto", the device where it can, but for host memory
 } coldsnap_capture_run_options;
 
 // What a run did. Lists are parallel arrays.
@@ -111,6 +113,7 @@ typedef struct coldsnap_capture_report {
   double reread_s;
   double publish_s;
   double wall_s;
+  const char* place;  // where digests were computed: "host", "device", "both"
 } coldsnap_capture_report;
 
 // Makes the artifact, with one shard "shard-00-00-00", and returns once all of it is on the drive. Blocks.

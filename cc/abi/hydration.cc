@@ -16,6 +16,7 @@
 #include "cc/base/status.h"
 #include "cc/base/types.h"
 #include "cc/device/gpu.h"
+#include "cc/device/place.h"
 #include "cc/gds/gds.h"
 #include "cc/hydrate/hydrate.h"
 #include "cc/hydrate/names.h"

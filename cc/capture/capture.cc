@@ -14,7 +14,9 @@
 #include "cc/capture/plan.h"
 #include "cc/capture/reread.h"
 #include "cc/capture/shard_folder.h"
+#include "cc/capture/source_digests.h"
 #include "cc/device/allocations.h"
+#include "cc/device/place.h"
 #include "cc/digest/sha256.h"
 #include "cc/file/blob_writer.h"
 #include "cc/hydrate/crew.h"
@@ -28,6 +30,8 @@ namespace {
 
 constexpr const char* kBlobName = "weights.safetensors";
 constexpr uint64_t kMaxChunkBytes = kGiB;
+constexpr std::string_view kSourceNow = "the source now";
+constexpr std::string_view kSourceRemedy = "capture again once nothing writes to the tensors any more";
 
 Status CheckNumber(std::string_view what, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return Status::Ok();
@@ -53,6 +57,7 @@ class ShardCapture {
                             std::string_view scalars_json) {
     Describe();
     RETURN_IF_ERROR(CheckSources().WithStage("device"));
+    ASSIGN_OR_RETURN(report_.place, PlaceOfDigests());
     ASSIGN_OR_RETURN(ShardFolder folder, ShardFolder::Create(parent, shard, options_.resume));
     const Sha256 key = KeyOf(identity_json, scalars_json);
     Result<BlobWriter> opened = OpenBlob(folder, key);
@@ -63,9 +68,15 @@ class ShardCapture {
     report_.stages_s.ring = lap_.Lap();
     RETURN_IF_ERROR(gpu_.WaitForStreams(options_.streams).WithStage("device"));
 
+    if (OnDevice()) RETURN_IF_ERROR(DigestSources());
+    report_.stages_s.digest = lap_.Lap();
     RETURN_IF_ERROR(Move(blob));
     lap_.Lap();
-    if (options_.check_source) RETURN_IF_ERROR(CheckSource());
+    if (OnDevice()) {
+      RETURN_IF_ERROR(CheckSourceOnDevice());
+    } else if (options_.check_source) {
+      RETURN_IF_ERROR(CheckSource());
+    }
     report_.stages_s.source = lap_.Lap();
     RETURN_IF_ERROR(blob.Sync().WithStage("file"));
     NoteResidency(blob.fd());
@@ -99,6 +110,14 @@ class ShardCapture {
     report_.uncovered_bytes = layout_.uncovered_bytes;
     report_.chunk_bytes = options_.chunk_bytes;
   }
+
+  Result<Place> PlaceOfDigests() {
+    Reason reason;
+    Result<Place> place = ChoosePlace(options_.place, gpu_, reason);
+    if (!reason.code.empty()) report_.reasons.push_back(std::move(reason));
+    return place;
+  }
+  bool OnDevice() const { return IsOnDevice(report_.place); }
 
   Status CheckSources() {
     Allocations allocations(gpu_);
@@ -199,11 +218,9 @@ class ShardCapture {
       const auto bytes = slot.bytes().first(window.nbytes);
       auto& [copy_s, digest_s, write_s] = times[static_cast<size_t>(member)];
       Stopwatch watch;
-      RETURN_IF_ERROR(Fill(member, window, slot));
+      if (!IsOnTheDrive(window)) RETURN_IF_ERROR(Fill(member, window, slot));
       copy_s += watch.Lap();
-      for (uint32_t i = window.first_segment; i < window.first_segment + window.segments; ++i) {
-        digester_.Add(i, bytes.subspan(plan_.segments[i].slot_offset, plan_.segments[i].nbytes));
-      }
+      RETURN_IF_ERROR(DigestStaged(window, bytes));
       const Sha256 digest = digester_.WindowDigest(window);
       digest_s += watch.Lap();
       RETURN_IF_ERROR(Write(hands[static_cast<size_t>(member)], window, bytes, digest).WithStage("file"));
@@ -225,7 +242,7 @@ class ShardCapture {
 
   Status Write(BlobWriter::Hand& hand, const BlobWindow& window, std::span<const std::byte> bytes,
                const Sha256& digest) {
-    const auto index = static_cast<uint32_t>(&window - plan_.windows.data());
+    const uint32_t index = IndexOf(window);
     if (window.segments == 0) return hand.Write(bytes, window.file_offset);
     if (journal_->Has(index, digest)) {
       ++resumed_;
@@ -236,12 +253,49 @@ class ShardCapture {
     return journal_->Wrote(index, digest, window.nbytes);
   }
 
+  // What a killed capture has written of the sources as they are now; without digests nobody knows what they are.
+  bool IsOnTheDrive(const BlobWindow& window) const {
+    if (report_.place != Place::kDevice || window.segments == 0) return false;
+    return journal_->Has(IndexOf(window), digester_.WindowDigest(window));
+  }
+  uint32_t IndexOf(const BlobWindow& window) const { return static_cast<uint32_t>(&window - plan_.windows.data()); }
+
+  Status DigestStaged(const BlobWindow& window, std::span<const std::byte> bytes) {
+    if (!IsOnHost(report_.place)) return Status::Ok();
+    if (OnDevice()) {
+      return CompareSegments(window, bytes, "the staging memory",
+                             "capture again; if it happens twice, suspect the memory");
+    }
+    for (uint32_t i = window.first_segment; i < window.first_segment + window.segments; ++i) {
+      digester_.Add(i, bytes.subspan(plan_.segments[i].slot_offset, plan_.segments[i].nbytes));
+    }
+    return Status::Ok();
+  }
+
+  Status DigestSources() {
+    return RunOnDevice([this](size_t index, uint64_t offset, std::span<const LeafDigest> leaves) {
+      digester_.Put(index, offset, leaves);
+      return Status::Ok();
+    });
+  }
+
+  Status CheckSourceOnDevice() {
+    RETURN_IF_ERROR(RunOnDevice([this](size_t index, uint64_t offset, std::span<const LeafDigest> leaves) {
+      return digester_.Compare(index, offset, leaves, kSourceNow, kSourceRemedy);
+    }));
+    if (options_.check_source) passed_bytes_ += plan_.payload_bytes;
+    return Tick(0);
+  }
+
+  Status RunOnDevice(const SourceDigests::Sink& sink) {
+    return SourceDigests(layout_, plan_, gpu_, *ring_, lanes_).Run(crew_, sink, [this] { return Tick(0); });
+  }
+
   Status CheckSource() {
     return RunPass([&](int member, const BlobWindow& window, EmptySlot& slot) -> Status {
       if (window.segments == 0) return Status::Ok();
       RETURN_IF_ERROR(Fill(member, window, slot));
-      return CompareSegments(window, slot.bytes(), "the source now",
-                             "capture again once nothing writes to the tensors any more");
+      return CompareSegments(window, slot.bytes(), kSourceNow, kSourceRemedy);
     });
   }
 
@@ -300,12 +354,15 @@ class ShardCapture {
 
   Status RunPass(const Pass::Work& work) {
     Pass pass(plan_, *ring_, crew_);
-    const uint64_t passes = 1 + (options_.check_source ? 1 : 0) + (options_.preverified ? 1 : 0);
-    const uint64_t before = passed_bytes_;
+    RETURN_IF_ERROR(pass.Run(threads_, work, [this](uint64_t done) { return Tick(done); }));
     passed_bytes_ += plan_.payload_bytes;
-    return pass.Run(threads_, work, [&](uint64_t done) {
-      return options_.tick ? options_.tick(before + done, passes * plan_.payload_bytes) : Status::Ok();
-    });
+    return Status::Ok();
+  }
+
+  // `done`: of the pass that runs.
+  Status Tick(uint64_t done) {
+    const uint64_t passes = 1 + (options_.check_source ? 1 : 0) + (options_.preverified ? 1 : 0);
+    return options_.tick ? options_.tick(passed_bytes_ + done, passes * plan_.payload_bytes) : Status::Ok();
   }
 
   // The capture has succeeded; that its trace in the page cache can't be read is no reason to fail it.

@@ -29,7 +29,11 @@ struct CaptureOptions {
   int queue_depth = 16;           // slots of the ring, 1..64
   int write_threads = 16;         // each copies, hashes and writes; 1..64, no more than slots and writes are started
   uint64_t pinned_max_bytes = 0;  // the ring's limit; 0: none
-  // Digests the sources again after the copy, so that one that was written to meanwhile is found.
+  // kHost: digests of the staged bytes. kDevice: of the sources, by the device, before the copies and again after them.
+  // kBoth: those, and the staged bytes are compared with them. kAuto: the device where it can, but for host memory.
+  Place place = Place::kAuto;
+  // Digests the sources again after the copy, so that one that was written to meanwhile is found. Always so where the
+  // device digests them.
   bool check_source = false;
   // Reads the synced file again past the page cache, header and padding too, and compares it with what was captured.
   bool preverified = false;
@@ -47,6 +51,7 @@ struct CaptureOptions {
 
 struct CaptureReport {
   Route route = Route::kBuffered;
+  Place place = Place::kHost;  // of the digests, never kAuto
   std::vector<Reason> reasons;
   uint64_t payload_bytes = 0;
   uint64_t blob_bytes = 0;
@@ -57,7 +62,8 @@ struct CaptureReport {
   int queue_depth = 0;
   int write_threads = 0;
   uint64_t pinned_bytes = 0;
-  // Seconds on the monotonic clock. copy, digest and write are the mean over the threads and overlap.
+  // Seconds on the monotonic clock. copy, digest and write are the mean over the threads and overlap; digests by the
+  // device come before them.
   struct Stages {
     double open = 0;  // plan, create and reserve the file, trial write
     double ring = 0;  // pin the ring, start threads and streams

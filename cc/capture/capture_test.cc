@@ -17,6 +17,8 @@
 
 #include "cc/base/units.h"
 #include "cc/capture/sources_for_test.h"
+#include "cc/device/host_gpu.h"
+#include "cc/testing/interposed_gpu.h"
 #include "cc/testing/temp_dir.h"
 #include "cc/testing/test_device.h"
 
@@ -77,15 +79,18 @@ TEST_F(CaptureTest, EveryBackendWritesWhatAPlainWriterWrites) {
     const SourcesForTest sources(device_, RandomSizes(seed), seed);
     const std::map<std::string, std::string> expected = sources.PlainShard();
     const uint64_t chunk_bytes = std::array<uint64_t, 3>{kLeafBytes, 4 * kLeafBytes, 4 * kMiB}[seed % 3];
+    const Place place = std::array{Place::kHost, Place::kDevice, Place::kBoth, Place::kAuto}[seed % 4];
     for (const WriteBackend backend : {WriteBackend::kAuto, WriteBackend::kBuffered, WriteBackend::kDirect}) {
       const Result<CapturedShard> captured = Capture(sources, {.backend = backend,
                                                                .chunk_bytes = chunk_bytes,
                                                                .queue_depth = static_cast<int>(1 + seed % 8),
                                                                .write_threads = static_cast<int>(1 + seed % 5),
+                                                               .place = place,
                                                                .check_source = seed % 2 == 0});
       if (backend == WriteBackend::kDirect && captured.status().code() == Code::kRouteUnavailable) continue;
       ASSERT_TRUE(captured.ok()) << captured.status().message();
       ++routes[captured->report.route];
+      EXPECT_NE(captured->report.place, Place::kAuto);
       ASSERT_EQ(FilesOf(folder()), expected) << "seed " << seed << ", backend " << static_cast<int>(backend);
       EXPECT_EQ(captured->record.blob_bytes, expected.at("weights.safetensors").size());
       EXPECT_EQ(captured->record.leaves_bytes, expected.at("leaves.bin").size());
@@ -143,17 +148,59 @@ TEST_F(CaptureTest, TheReportSaysWhatWasDone) {
 }
 
 TEST_F(CaptureTest, ASourceThatChangesMeanwhileIsFound) {
+  for (const Place place : {Place::kHost, Place::kDevice, Place::kBoth}) {
+    const SourcesForTest sources(device_, {300000, 100}, 1);
+    const CaptureOptions options{.place = place, .check_source = true, .tick = [&](uint64_t done, uint64_t total) {
+                                   if (done * 2 == total) sources.Flip(1);
+                                   return Status::Ok();
+                                 }};
+    const Status status = Capture(sources, options).status();
+    EXPECT_EQ(status.code(), Code::kDataLoss);
+    EXPECT_THAT(status.message(), HasSubstr("extent 1 (t1)"));
+    EXPECT_THAT(status.message(), HasSubstr("the source now"));
+    EXPECT_THAT(status.remedy(), HasSubstr("nothing writes to the tensors"));
+    EXPECT_TRUE(NothingLeft());
+  }
+}
+
+// The device has digested the sources before they are copied, so it looks again after that, asked or not.
+TEST_F(CaptureTest, WithDigestsOnTheDeviceAChangeIsAlwaysFound) {
   const SourcesForTest sources(device_, {300000, 100}, 1);
-  const CaptureOptions options{.check_source = true, .tick = [&](uint64_t done, uint64_t total) {
-                                 if (done * 2 == total) sources.Flip(1);
+  bool changed = false;
+  const CaptureOptions options{.place = Place::kDevice, .tick = [&](uint64_t done, uint64_t total) {
+                                 if (done == total && !std::exchange(changed, true)) sources.Flip(1);
                                  return Status::Ok();
                                }};
-  const Status status = Capture(sources, options).status();
-  EXPECT_EQ(status.code(), Code::kDataLoss);
-  EXPECT_THAT(status.message(), HasSubstr("extent 1 (t1)"));
-  EXPECT_THAT(status.message(), HasSubstr("the source now"));
-  EXPECT_THAT(status.remedy(), HasSubstr("nothing writes to the tensors"));
+  EXPECT_EQ(Capture(sources, options).status().code(), Code::kDataLoss);
+  EXPECT_TRUE(changed);
   EXPECT_TRUE(NothingLeft());
+}
+
+// A device whose copies to the host bring a wrong byte.
+class WrongCopyGpu final : public InterposedGpu {
+ public:
+  explicit WrongCopyGpu(Gpu& inner) : InterposedGpu(inner, [](int) { return Status::Ok(); }) {}
+  void CopiedToHost(std::span<std::byte> bytes) override { bytes[0] ^= std::byte{1}; }
+};
+
+TEST_F(CaptureTest, AWrongCopyIsFoundByBothPlacesAtOnceAndByTheDevicesDigestsLater) {
+  if (device_.IsCuda()) GTEST_SKIP() << "copies of a real device come later than the call";
+  const std::unique_ptr<Gpu> host = OpenHostGpu();
+  WrongCopyGpu gpu(*host);
+  const SourcesForTest sources(device_, {300000, 100}, 1);
+  const auto capture = [&](Place place) {
+    return CaptureShard(temp_.path(), kShard, sources.Plan(), "{}", "{}", gpu, {.place = place});
+  };
+  const Status status = capture(Place::kBoth).status();
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("the staging memory"));
+  EXPECT_TRUE(NothingLeft());
+  // The digests are the sources' own, so the wrong bytes are found by whoever reads them.
+  ASSERT_TRUE(capture(Place::kDevice).ok());
+  const std::map<std::string, std::string> expected = sources.PlainShard();
+  const std::map<std::string, std::string> found = FilesOf(folder());
+  EXPECT_EQ(found.at("manifest.json"), expected.at("manifest.json"));
+  EXPECT_NE(found.at("weights.safetensors"), expected.at("weights.safetensors"));
 }
 
 TEST_F(CaptureTest, ACancelledCaptureLeavesNothing) {

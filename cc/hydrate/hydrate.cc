@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cc/device/place.h"
 #include "cc/hydrate/plan.h"
 #include "cc/hydrate/verifier.h"
 #include "cc/publish/handover.h"
@@ -71,21 +72,9 @@ Hands HandsForGds(const HydrateOptions& options, size_t buffered_windows, size_t
   return hands;
 }
 
-bool IsOnDevice(Place place) { return place == Place::kDevice || place == Place::kBoth; }
-
-// Where the digests are computed; `reason` is why not on the device, where that would have been chosen.
+// Without digests there is no place for them.
 Result<Place> PlaceFor(const HydrateOptions& options, Gpu& gpu, Reason& reason) {
-  if (options.verify == Verify::kNone || options.place == Place::kHost) return Place::kHost;
-  // Host memory is hashed on the way: on its last place that were one more pass over memory.
-  if (options.place == Place::kAuto && gpu.IsHost()) return Place::kHost;
-  const Status can = gpu.CanHashLeaves();
-  if (options.place != Place::kAuto) {
-    if (!can.ok()) return Status(can).WithStage("device");
-    return options.place;
-  }
-  if (can.ok()) return Place::kDevice;
-  reason = {"device_digests_unavailable", can.message()};
-  return Place::kHost;
+  return options.verify == Verify::kNone ? Place::kHost : ChoosePlace(options.place, gpu, reason);
 }
 
 HydrateReport::Part PartOf(const ReadPlan& plan, const Share& share) {
@@ -305,7 +294,7 @@ class Restore {
   GdsReader* gds_ = nullptr;
   int lanes_ = 0;
   bool for_the_drive_ = false;  // chunk and depth are those for reads from the drive
-  Reason place_reason_;  // none where its code is empty
+  Reason place_reason_;         // none where its code is empty
   HydrateReport report_;
 };
 

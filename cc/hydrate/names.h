@@ -1,4 +1,4 @@
-// The names of backends, verify modes and places: settings, receipts, the extension module and the C ABI share them.
+// The names of backends and verify modes: settings, receipts, the extension module and the C ABI share them.
 #pragma once
 
 #include <string_view>
@@ -12,7 +12,5 @@ namespace coldsnap {
 // Another name is kRequestInvalid, with the known ones.
 Result<Backend> BackendNamed(std::string_view name);
 Result<Verify> VerifyNamed(std::string_view name);
-Result<Place> PlaceNamed(std::string_view name);
-std::string_view PlaceName(Place place);
 
 }  // namespace coldsnap

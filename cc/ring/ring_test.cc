@@ -14,8 +14,7 @@ namespace {
 // A device whose pins fail above a limit, as a memory cgroup's do.
 class PinLimitedGpu final : public InterposedGpu {
  public:
-  PinLimitedGpu(Gpu& inner, uint64_t limit)
-      : InterposedGpu(inner, [](int) { return Status::Ok(); }), limit_(limit) {}
+  PinLimitedGpu(Gpu& inner, uint64_t limit) : InterposedGpu(inner, [](int) { return Status::Ok(); }), limit_(limit) {}
   Result<std::unique_ptr<PinnedMemory>> Pin(uint64_t nbytes) override {
     tried.push_back(nbytes);
     if (nbytes > limit_) return Status(Code::kOutOfMemory, StrCat("pin ", nbytes, " bytes"));

@@ -18,6 +18,9 @@ class InterposedGpu : public Gpu {
   InterposedGpu(Gpu& inner, std::function<Status(int)> before_copy)
       : inner_(inner), before_copy_(std::move(before_copy)) {}
 
+  // After a copy to the host, which may still be on its way; from any thread.
+  virtual void CopiedToHost(std::span<std::byte> /*bytes*/) {}
+
   int copies() const { return copies_; }
   uint64_t allocated_bytes() const { return *allocated_bytes_; }
 
@@ -68,7 +71,11 @@ class InterposedGpu : public Gpu {
       }
       return Status::Ok();
     }
-    Status CopyToHost(std::byte* to, const DeviceRange& from) override { return inner_->CopyToHost(to, from); }
+    Status CopyToHost(std::byte* to, const DeviceRange& from) override {
+      RETURN_IF_ERROR(inner_->CopyToHost(to, from));
+      gpu_.CopiedToHost({to, from.nbytes});
+      return Status::Ok();
+    }
     Status Record(Mark& mark) override { return inner_->Record(mark); }
     Status HashLeaves(std::span<const DeviceRange> ranges, Verify verify, LeafDigest* out, Mark& mark) override {
       return inner_->HashLeaves(ranges, verify, out, mark);

@@ -110,7 +110,7 @@ def write_artifact(path: str, tensors: Sequence[tuple[str, str, Sequence[int], S
     Rows of `tensors`: (name, dtype, shape, strides in elements, address, storage address, storage bytes, object, role, attrs).
     """
 
-def capture_shard(folder: str, shard: str, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, int, int, int, str, Sequence[str]]], identity_json: str, scalars_json: str, device: str, *, backend: str, chunk_bytes: int, queue_depth: int, write_threads: int, pinned_max_bytes: int, preverified: bool, check_source: bool, streams: Sequence[int], progress: object | None, resume: bool = False) -> dict:
+def capture_shard(folder: str, shard: str, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], int, int, int, int, str, Sequence[str]]], identity_json: str, scalars_json: str, device: str, *, backend: str, chunk_bytes: int, queue_depth: int, write_threads: int, pinned_max_bytes: int, preverified: bool, check_source: bool, streams: Sequence[int], progress: object | None, resume: bool = False, place: str = 'auto') -> dict:
     """
     Writes the shard's folder under `folder` from memory of the device and returns once it is on the drive.
 

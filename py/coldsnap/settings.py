@@ -31,7 +31,8 @@ TRUST_MODES = ("inline", "preverified")
 PLACES = ("auto", "host", "device", "both")
 KEEP_POLICIES = ("auto", "yes", "no")
 
-_RING = ("chunk_bytes", "queue_depth", "read_threads")
+# Of a capture, whose threads wait for the drive and not for a core (bench/micro/capture_bench.cc).
+CAPTURE_RING = {"chunk_bytes": 1 * MIB, "queue_depth": 16, "read_threads": 16}
 _SIZE_UNITS = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _PREFIX, _CAPTURE_PREFIX = "COLDSNAP_HYDRATION_", "COLDSNAP_CAPTURE_"
 # No rows of the table: a receipt holds no path, so it names the library among its versions.
@@ -179,15 +180,14 @@ def resolve_capture(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> 
     """Find the settings of a capture, as `resolve` does those of a restore.
 
     Returns:
-        One `Setting` per row of `CAPTURE`, and the ring's: ``chunk_bytes``, ``queue_depth`` and ``read_threads``, the
-        last two None until `fit_ring`.
+        One `Setting` per row of `CAPTURE`, and the ring's: ``chunk_bytes``, ``queue_depth`` and ``read_threads``, which
+        `fit_ring` may lower.
     Raises:
         RequestInvalidError: A value is of the wrong kind, out of range or unknown.
     """
     _warn_of_unknown(environ, _CAPTURE_PREFIX, {spec.variable for spec in CAPTURE})
     found = {spec.name: resolve_one(spec, explicit.get(spec.name), environ) for spec in CAPTURE}
-    ring = {spec.name: Setting(spec.default, "default") for spec in HYDRATION if spec.name in _RING}
-    return found | ring
+    return found | {name: Setting(value, "default") for name, value in CAPTURE_RING.items()}
 
 
 def native_library(environ: Mapping[str, str]) -> tuple[str, str | None] | None:

@@ -18,6 +18,7 @@ from coldsnap.values import canonical
 from coldsnap.version import VERSION
 
 _RING = ("chunk_bytes", "queue_depth", "write_threads")
+_PYTHON_RING = {"chunk_bytes": 4 * settings.MIB, "queue_depth": 1, "read_threads": 1}  # one chunk after the other
 
 
 @dataclasses.dataclass
@@ -131,7 +132,7 @@ class ShardCapture:
             full, reasons = settings.fit_ring(full, native.limits())
             account.reasons = [*account.reasons, *reasons]
         else:
-            full |= {name: settings.Setting(1, "default") for name in ("queue_depth", "read_threads")}
+            full |= {name: settings.Setting(value, "default") for name, value in _PYTHON_RING.items()}
         full["write_threads"] = full.pop("read_threads")
         account.settings = full | {"verify": settings.Setting("crc32+sha256", "default")}
 
@@ -188,6 +189,7 @@ class ShardCapture:
             progress=self.tick,
             resume=self.resume,
         )
+        self.account.place = found["place"]
         return found
 
     def _streams(self) -> list[int]:

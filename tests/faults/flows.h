@@ -64,6 +64,7 @@ struct RestoreSetting {
 struct WriteSetting {
   std::string name;
   WriteBackend backend = WriteBackend::kBuffered;
+  Place place = Place::kAuto;
   bool check_source = false;
   bool preverified = false;  // on a drive, since there is no past the page cache in memory
   bool resume = false;       // with a journal

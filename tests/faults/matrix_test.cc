@@ -218,7 +218,9 @@ TEST_F(MatrixTest, WritingFromHostMemory) {
 TEST_F(MatrixTest, WritingFromACudaDevice) {
   CudaUnderTest cuda;
   // What happens to the files is the same for every device.
-  Walk(*MakeWriteFlow(cuda.gpu(), {.name = "write from cuda buffered", .check_source = true}), &cuda);
+  Walk(*MakeWriteFlow(cuda.gpu(), {.name = "write from cuda buffered", .place = Place::kHost, .check_source = true}),
+       &cuda);
+  Walk(*MakeWriteFlow(cuda.gpu(), {.name = "write from cuda, digests in both places", .place = Place::kBoth}), &cuda);
   Walk(*MakeWriteFlow(cuda.gpu(), {.name = "write from cuda direct", .backend = WriteBackend::kDirect}), &cuda);
 }
 

@@ -19,6 +19,7 @@
 #include "cc/base/units.h"
 #include "cc/capture/write_artifact.h"
 #include "cc/device/host_gpu.h"
+#include "cc/device/place.h"
 #include "cc/testing/fault.h"
 #include "cc/testing/pattern.h"
 #include "cc/testing/temp_dir.h"
@@ -31,7 +32,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kWindows = 12;  // of data; the header is one more
 
-class ResumeTest : public testing::Test {
+class ResumeTest : public testing::TestWithParam<Place> {
  protected:
   std::string path() const { return temp_.path() + "/artifact"; }
   std::string left() const { return temp_.path() + "/.artifact.incoming/shard-00-00-00"; }
@@ -56,6 +57,7 @@ class ResumeTest : public testing::Test {
                            {.backend = WriteBackend::kBuffered,
                             .chunk_bytes = kLeafBytes,
                             .write_threads = 1,
+                            .place = GetParam(),
                             .preverified = preverified,
                             .resume = resume,
                             .journal_bytes = journal_bytes});
@@ -117,7 +119,7 @@ class ResumeTest : public testing::Test {
   std::vector<std::vector<std::byte>> tensors_{PatternBytes(100, 1), PatternBytes((kWindows - 1) * kLeafBytes, 2)};
 };
 
-TEST_F(ResumeTest, GoesOnAfterAKillAtEachWriteAndSync) {
+TEST_P(ResumeTest, GoesOnAfterAKillAtEachWriteAndSync) {
   const auto whole = FreshTree();
   const CallCounts counts;
   ASSERT_TRUE(Capture().ok());
@@ -143,7 +145,7 @@ TEST_F(ResumeTest, GoesOnAfterAKillAtEachWriteAndSync) {
   EXPECT_EQ(most, kWindows);
 }
 
-TEST_F(ResumeTest, WhatIsOnTheDriveIsNotWrittenAgain) {
+TEST_P(ResumeTest, WhatIsOnTheDriveIsNotWrittenAgain) {
   const auto whole = FreshTree();
   KillAt(FaultPoint::kFdatasync, 2 * 7 + 1);  // seven windows are recorded
   const CallCounts counts;
@@ -152,7 +154,7 @@ TEST_F(ResumeTest, WhatIsOnTheDriveIsNotWrittenAgain) {
   EXPECT_LE(counts.Of(FaultPoint::kPwrite), 1 + (kWindows - 7) + kWindows + 4);
 }
 
-TEST_F(ResumeTest, ATensorThatHasChangedIsWrittenAgain) {
+TEST_P(ResumeTest, ATensorThatHasChangedIsWrittenAgain) {
   tensors_[1][3 * kLeafBytes] ^= std::byte{1};
   const auto changed = FreshTree();
   tensors_[1][3 * kLeafBytes] ^= std::byte{1};
@@ -162,7 +164,7 @@ TEST_F(ResumeTest, ATensorThatHasChangedIsWrittenAgain) {
 }
 
 // The first journal's record of the window would fit again, and the file has the bytes in between.
-TEST_F(ResumeTest, ATensorThatHasChangedAndChangedBackIsWrittenAgain) {
+TEST_P(ResumeTest, ATensorThatHasChangedAndChangedBackIsWrittenAgain) {
   const auto whole = FreshTree();
   KillAt(FaultPoint::kFdatasync, 2 * 7 + 1);
   tensors_[1][3 * kLeafBytes] ^= std::byte{1};
@@ -171,7 +173,7 @@ TEST_F(ResumeTest, ATensorThatHasChangedAndChangedBackIsWrittenAgain) {
   GoOn(whole);
 }
 
-TEST_F(ResumeTest, OtherTensorsBeginAnew) {
+TEST_P(ResumeTest, OtherTensorsBeginAnew) {
   KillAt(FaultPoint::kFdatasync, 2 * 7 + 1);
   tensors_.push_back(PatternBytes(300, 3));
   const Result<WriteReport> report = Capture();
@@ -182,14 +184,14 @@ TEST_F(ResumeTest, OtherTensorsBeginAnew) {
   EXPECT_EQ(tree, FreshTree());
 }
 
-TEST_F(ResumeTest, WithoutResumeNothingIsTakenUp) {
+TEST_P(ResumeTest, WithoutResumeNothingIsTakenUp) {
   KillAt(FaultPoint::kFdatasync, 2 * 7 + 1);
   const Result<WriteReport> report = Capture(false);
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_TRUE(report->shard.reasons.empty());
 }
 
-TEST_F(ResumeTest, ADamagedJournalDoesNoHarm) {
+TEST_P(ResumeTest, ADamagedJournalDoesNoHarm) {
   const auto whole = FreshTree();
   std::mt19937_64 random(7);
   for (int round = 0; round < 60; ++round) {
@@ -206,7 +208,7 @@ TEST_F(ResumeTest, ADamagedJournalDoesNoHarm) {
   }
 }
 
-TEST_F(ResumeTest, ABlobThatIsNotTheOneIsNotTakenUp) {
+TEST_P(ResumeTest, ABlobThatIsNotTheOneIsNotTakenUp) {
   const auto whole = FreshTree();
   const std::string blob = left() + "/weights.safetensors";
   KillAt(FaultPoint::kFdatasync, 2 * 7 + 1);
@@ -226,7 +228,7 @@ TEST_F(ResumeTest, ABlobThatIsNotTheOneIsNotTakenUp) {
   EXPECT_EQ(GoOn(whole), 0U);
 }
 
-TEST_F(ResumeTest, PreverifiedFindsABlobThatWasDamagedInBetween) {
+TEST_P(ResumeTest, PreverifiedFindsABlobThatWasDamagedInBetween) {
   KillAt(FaultPoint::kFdatasync, 2 * 7 + 1);
   FlipInFile(left() + "/weights.safetensors", 2 * kLeafBytes + 5);
   const Status status = Capture(true, true).status();
@@ -235,6 +237,9 @@ TEST_F(ResumeTest, PreverifiedFindsABlobThatWasDamagedInBetween) {
   EXPECT_THAT(status.message(), HasSubstr("in the file"));
   EXPECT_TRUE(fs::is_empty(temp_.path()));
 }
+
+INSTANTIATE_TEST_SUITE_P(Places, ResumeTest, testing::Values(Place::kHost, Place::kDevice),
+                         [](const auto& info) { return std::string(PlaceName(info.param)); });
 
 }  // namespace
 }  // namespace coldsnap

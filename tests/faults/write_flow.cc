@@ -64,6 +64,7 @@ class WriteFlow final : public Flow {
                             .chunk_bytes = kLeafBytes,
                             .queue_depth = 2,
                             .write_threads = 2,
+                            .place = setting_.place,
                             .check_source = setting_.check_source,
                             .preverified = setting_.preverified,
                             .resume = setting_.resume || setting_.taken_up,

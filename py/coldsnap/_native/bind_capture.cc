@@ -16,6 +16,7 @@
 #include "cc/capture/capture.h"
 #include "cc/capture/write_artifact.h"
 #include "cc/device/gpu.h"
+#include "cc/device/place.h"
 #include "cc/publish/incoming.h"
 #include "cc/publish/publish_artifact.h"
 #include "py/coldsnap/_native/bindings.h"
@@ -120,6 +121,7 @@ nb::dict DictOf(const CapturedShard& shard) {
   out["queue_depth"] = report.queue_depth;
   out["write_threads"] = report.write_threads;
   out["pinned_bytes"] = report.pinned_bytes;
+  out["place"] = std::string(PlaceName(report.place));
   return out;
 }
 
@@ -127,7 +129,7 @@ nb::dict Capture(const std::string& folder, const std::string& shard, std::vecto
                  const std::string& identity, const std::string& scalars, const std::string& device,
                  const std::string& backend, uint64_t chunk_bytes, int64_t queue_depth, int64_t write_threads,
                  uint64_t pinned_max_bytes, bool preverified, bool check_source, const std::vector<uintptr_t>& streams,
-                 nb::object progress, bool resume) {
+                 nb::object progress, bool resume, const std::string& place) {
   const auto small = [](int64_t number) { return static_cast<int>(std::clamp<int64_t>(number, -1, 1000)); };
   PythonTick tick(std::move(progress));
   const CaptureOptions options{.backend = ValueOrThrow(WriteBackendNamed(backend)),
@@ -135,6 +137,7 @@ nb::dict Capture(const std::string& folder, const std::string& shard, std::vecto
                                .queue_depth = small(queue_depth),
                                .write_threads = small(write_threads),
                                .pinned_max_bytes = pinned_max_bytes,
+                               .place = ValueOrThrow(PlaceNamed(place)),
                                .check_source = check_source,
                                .preverified = preverified,
                                .resume = resume,
@@ -198,7 +201,7 @@ void BindCapture(nb::module_& m) {
       "role, attrs).");
   m.def("capture_shard", &Capture, "folder"_a, "shard"_a, "tensors"_a, "identity_json"_a, "scalars_json"_a, "device"_a,
         nb::kw_only(), "backend"_a, "chunk_bytes"_a, "queue_depth"_a, "write_threads"_a, "pinned_max_bytes"_a,
-        "preverified"_a, "check_source"_a, "streams"_a, "progress"_a.none(), "resume"_a = false,
+        "preverified"_a, "check_source"_a, "streams"_a, "progress"_a.none(), "resume"_a = false, "place"_a = "auto",
         "Writes the shard's folder under `folder` from memory of the device and returns once it is on the drive.\n\n"
         "`record` in the answer goes to `publish_artifact`. `progress(done, total)` runs in the calling thread at most "
         "20 times a second; True cancels, and so does what it raises. After a failure no folder stays.\n\n"

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cc/device/gpu.h"
+#include "cc/device/place.h"
 #include "cc/hydrate/hydrate.h"
 #include "cc/hydrate/names.h"
 #include "cc/hydrate/trace.h"

@@ -1,23 +1,63 @@
-"""The ``coldsnap`` command: ``coldsnap calibrate ...``, ``coldsnap verify ...``, ``coldsnap --version``."""
+"""The ``coldsnap`` command: one table of commands, each a module that is imported only when it runs."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from coldsnap import version
 
-USAGE = """\
-usage: coldsnap COMMAND [flags]
 
-  calibrate    measure this machine and how close restores come to it
-  verify       read a whole artifact and compare every digest
+class Command(NamedTuple):
+    """One command.
 
-  --version    print the version
-  --help       this text; `coldsnap COMMAND --help` tells a command's flags
+    Attributes:
+        name: As it is typed.
+        module: Where its ``main(arguments)`` is; imported when the command runs, so that ``--version`` waits for none.
+        help: One line for people.
+        example: A command line that works.
+        with_name: Whether ``main`` wants the name too, as programs of absl do.
+    """
 
-example:  coldsnap calibrate --path=/models
-"""
+    name: str
+    module: str
+    help: str
+    example: str
+    with_name: bool = False
+
+
+COMMANDS = (
+    Command(
+        "calibrate",
+        "coldsnap.calibrate",
+        "measure this machine and how close restores come to it",
+        "coldsnap calibrate --path=/models",
+        with_name=True,
+    ),
+    Command(
+        "verify",
+        "coldsnap.verify_command",
+        "read a whole artifact and compare every digest",
+        "coldsnap verify --admit /models/artifact",
+    ),
+)
+
+
+def usage() -> str:
+    """The text of ``coldsnap --help``, made from `COMMANDS`."""
+    width = max(len(command.name) for command in COMMANDS)
+    rows = [f"  {command.name:{width}}   {command.help}\n" for command in COMMANDS]
+    examples = [f"  {command.example}\n" for command in COMMANDS]
+    return (
+        "usage: coldsnap COMMAND [flags]\n\n"
+        + "".join(rows)
+        + f"\n  {'--version':{width}}   print the version\n"
+        + f"  {'--help':{width}}   this text; `coldsnap COMMAND --help` tells a command's flags\n"
+        + "\nexamples:\n"
+        + "".join(examples)
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,23 +69,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 2 for a command that is not known, else the command's own.
     """
     arguments = list(sys.argv if argv is None else argv)
-    command = arguments[1] if len(arguments) > 1 else ""
-    if command in ("--help", "-h", "help"):
-        print(USAGE, end="")
+    name = arguments[1] if len(arguments) > 1 else ""
+    if name in ("--help", "-h", "help"):
+        print(usage(), end="")
         return 0
-    if command == "--version":
+    if name == "--version":
         print(f"coldsnap {version.VERSION}")
         return 0
-    if command == "calibrate":
-        from coldsnap import calibrate  # numpy and rich come with it; --version should not wait for them
-
-        return calibrate.main(arguments[1:])
-    if command == "verify":
-        from coldsnap import verify_command
-
-        return verify_command.main(arguments[2:])
-    what = f"run {command!r}: no such command" if command else "run: no command was given"
-    print(f"coldsnap: {what}; known: calibrate, verify; see coldsnap --help", file=sys.stderr)
+    for command in COMMANDS:
+        if command.name == name:
+            run = importlib.import_module(command.module).main
+            code: int = run(arguments[1 if command.with_name else 2 :])
+            return code
+    what = f"run {name!r}: no such command" if name else "run: no command was given"
+    known = ", ".join(command.name for command in COMMANDS)
+    print(f"coldsnap: {what}; known: {known}; see coldsnap --help", file=sys.stderr)
     return 2
 
 

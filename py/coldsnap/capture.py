@@ -92,6 +92,7 @@ def capture(
         with request.incoming(keep_shards=account.provider == "native") as incoming:
             record = work.write(incoming.path)
             publishing = time.monotonic()
+            account.reasons = [*account.reasons, *request.shared(incoming)]
             published = request.publish(incoming, record, work.about())
         work.finish(published, time.monotonic() - publishing)
     except BaseException as failure:
@@ -152,6 +153,14 @@ class _Request:
             yield incoming
         finally:
             incoming.close()
+
+    def shared(self, incoming: Any) -> list[dict[str, str]]:
+        """Share what the store has already; reasons for the receipt."""
+        if not isinstance(self.place, Store):
+            return []
+        from coldsnap.sharing import share
+
+        return share(self.place, Path(incoming.path) / SHARD)
 
     def publish(self, incoming: Any, record: str, about: str) -> Published:
         """Move the finished artifact to its place."""

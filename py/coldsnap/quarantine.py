@@ -12,14 +12,17 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from coldsnap import errors, records, state
+from coldsnap.new_file import read_small
 from coldsnap.version import VERSION
 
 FORMAT = 1
 _MAX_BYTES = 64 << 10
 _MAX_TEXT = 4000
+_MAX_ARTIFACT_BYTES = 64 << 20
 _FILE_NAME = re.compile(r"([0-9a-f]{64})\.json")
 
 
@@ -125,6 +128,22 @@ def note(artifact_root: str | None, failure: errors.Error, operation: str) -> li
     except errors.Error as cause:
         return [{"code": "quarantine_failed", "detail": f"{artifact_root} could not be recorded: {cause}"}]
     return [{"code": "quarantined", "detail": artifact_root}]
+
+
+def note_unopened(path: object, failure: BaseException, operation: str) -> list[dict[str, str]]:
+    """`note` for an artifact that could not even be opened, where its ``artifact.json`` still says which it is."""
+    if not isinstance(failure, errors.DataLossError | errors.FormatInvalidError):
+        return []
+    if not isinstance(path, str | os.PathLike):
+        return []
+    try:
+        data = read_small(Path(os.fsdecode(path)) / "artifact.json", _MAX_ARTIFACT_BYTES)
+        found = json.loads(data or b"null")
+        root = found["artifact_root"] if isinstance(found, dict) else None
+        records.text(records.HEX64)(root, "$.artifact_root")
+    except (errors.Error, ValueError, KeyError, RecursionError):
+        return []  # a folder that does not say what it is has no name to be remembered by
+    return note(root, failure, operation)
 
 
 def _read(folder: int, artifact_root: str) -> Record | None:

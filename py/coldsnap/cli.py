@@ -42,6 +42,18 @@ COMMANDS = (
         "read a whole artifact and compare every digest",
         "coldsnap verify --admit /models/artifact",
     ),
+    Command(
+        "inspect",
+        "coldsnap.inspect_command",
+        "say what an artifact is and holds, and if it is trusted",
+        "coldsnap inspect /models/artifact",
+    ),
+    Command(
+        "capabilities",
+        "coldsnap.capabilities_command",
+        "say what works on this machine, and why the rest does not",
+        "coldsnap capabilities --path=/models",
+    ),
 )
 
 

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from coldsnap import errors, layout, profile, python_provider, receipts, settings, trust
+from coldsnap import errors, layout, profile, python_provider, quarantine, receipts, settings, trust
 from coldsnap.artifact import Artifact, load_native, open_artifact
 from coldsnap.layout import Range
 from coldsnap.tensors import views_of
 from coldsnap.ticker import Ticker
-from coldsnap.verify import revoke_markers
+from coldsnap.verify import note_damage
 from coldsnap.verify import verify as verify_artifact
 
 
@@ -55,7 +55,7 @@ class Restore:
                 self._run_native(ticker)
         except errors.DataLossError as failure:
             # A drive can lose bytes and leave the time stamps as they were: the marker would still vouch for the file.
-            self.account.reasons = [*self.account.reasons, *revoke_markers([self.artifact], failure)]
+            self.account.reasons = [*self.account.reasons, *note_damage([self.artifact], failure, "hydrate")]
             raise
         ticker(total, total)
 
@@ -231,7 +231,12 @@ def opened(artifact: object, account: receipts.Account) -> Iterator[Artifact]:
         yield artifact
         return
     begin = time.monotonic()
-    with open_artifact(artifact) as found:  # type: ignore[arg-type]  # it says what is wrong with another type
+    try:
+        opening = open_artifact(artifact)  # type: ignore[arg-type]  # it says what is wrong with another type
+    except errors.Error as failure:
+        account.reasons = quarantine.note_unopened(artifact, failure, "hydrate")
+        raise
+    with opening as found:
         account.stages_s = {"open": time.monotonic() - begin}
         yield found
 

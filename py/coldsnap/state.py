@@ -1,4 +1,4 @@
-"""Where coldsnap keeps what it knows about this machine: trust markers, the profile, receipts. Files of one user.
+"""Where coldsnap keeps what it knows about this machine: markers, quarantine, profile, receipts. Files of one user.
 
 What lies here decides how much of an artifact is verified, so a folder or file that somebody else could have written is
 refused. Files are replaced whole: a reader sees the old text or the new one, also after a power cut.
@@ -28,14 +28,15 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder of the state: ``name`` below the state folder, or what ``variable`` names in its stead."""
+    """A folder of the state: ``name`` below the state folder, or what ``variable`` names in its stead; "": nothing does."""
 
     name: str
-    variable: str
+    variable: str = ""
 
 
 TRUST = Place("trust", "COLDSNAP_TRUST_DIR")
 RECEIPTS = Place("receipts", "COLDSNAP_RECEIPT_DIR")
+QUARANTINE = Place("quarantine")
 _PROFILE_NAME = "profile.json"
 
 
@@ -81,7 +82,7 @@ def opened(place: Place, environ: Mapping[str, str], *, make: bool = False) -> I
         if around is None:
             yield None
             return
-        with _folder(path_of(place, environ), place.variable, make) as fd:
+        with _folder(path_of(place, environ), place.variable or "COLDSNAP_STATE_DIR", make) as fd:
             yield fd
 
 

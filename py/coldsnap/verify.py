@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from coldsnap import errors, receipts, settings, trust
+from coldsnap import errors, quarantine, receipts, settings, trust
 from coldsnap.artifact import Artifact, load_native, open_artifact, shard_names
 from coldsnap.blob_check import BlobCheck, check_all
 from coldsnap.receipts import Receipt
@@ -37,7 +37,7 @@ def verify(
         manifest's digest, for COLDSNAP_TRUST_MANIFEST.
     Raises:
         DataLossError: Something differs; it names the extent, a tensor in it and the 64 KiB piece. A trust marker of
-            this file is removed.
+            this file is removed, and the artifact is put under quarantine (docs/commands.md).
         FormatInvalidError: The artifact breaks the format.
         NotAdmittedError: With ``admit``: others may write to the artifact, or it changed while it was read.
         PolicyRefusedError: With ``admit``: COLDSNAP_TRUST_MANIFEST pins others, or the trust folder can't be trusted.
@@ -59,6 +59,8 @@ def verify(
             account.stages_s = {"open": time.monotonic() - begin}
             _verify(shards, admit, Ticker(progress, cancel), account)
     except BaseException as failure:
+        if account.artifact_root is None:
+            account.reasons = quarantine.note_unopened(path, failure, "verify")
         account.wall_s = time.monotonic() - begin
         with contextlib.suppress(AttributeError, TypeError):  # somebody else's exception may have no room for it
             failure.receipt = account.receipt(failure)  # type: ignore[attr-defined]
@@ -79,7 +81,7 @@ def _verify(shards: Sequence[Artifact], admit: bool, ticker: Ticker, account: re
         try:
             check_all(checks, threads, ticker)
         except errors.DataLossError as failure:
-            account.reasons = revoke_markers(shards, failure)
+            account.reasons = note_damage(shards, failure, "verify")
             raise
         finally:
             busy = {"read": sum(check.read_s for check in checks), "digest": sum(check.digest_s for check in checks)}
@@ -105,9 +107,9 @@ def _prepared(shard: Artifact) -> trust.Facts:
     return trust.facts_of(shard)
 
 
-def revoke_markers(shards: Sequence[Artifact], failure: errors.DataLossError) -> list[dict[str, str]]:
-    """Remove the markers of an artifact that lost data; the reasons for the receipt."""
-    reasons = []
+def note_damage(shards: Sequence[Artifact], failure: errors.DataLossError, operation: str) -> list[dict[str, str]]:
+    """Put an artifact that lost data under quarantine and remove its markers; the reasons for the receipt."""
+    reasons = quarantine.note(shards[0].artifact_root, failure, operation)
     for shard in shards:
         try:
             if trust.revoke(shard, os.environ):

@@ -160,14 +160,17 @@ def test_damage_takes_the_marker_away(path: pathlib.Path, trust_dir: pathlib.Pat
     """A drive that loses bytes leaves the time stamps alone, so the marker would still fit."""
     coldsnap.verify(path, admit=True)
     with coldsnap.open(path) as artifact:
-        digest = artifact.native.manifest_sha256
+        digest, artifact_root = artifact.native.manifest_sha256, artifact.artifact_root
         assert markers(trust_dir) == [digest]
         artifact._extents[4] = artifact._extents[4]._replace(crc32="00000000")
         with pytest.raises(errors.DataLossError) as caught:
             coldsnap.verify(artifact)
     assert markers(trust_dir) == []
     assert caught.value.receipt is not None
-    assert caught.value.receipt.reasons == [{"code": "marker_removed", "detail": f"{SHARD} {digest}"}]
+    assert caught.value.receipt.reasons == [
+        {"code": "quarantined", "detail": artifact_root},
+        {"code": "marker_removed", "detail": f"{SHARD} {digest}"},
+    ]
 
 
 def test_a_marker_that_cannot_be_removed_is_said(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
         try:
             request = parse_flags(argv)
             if request is not None:
-                _calibrate(request)
+                run(request)
             sys.stdout.flush()
             return 0
         except errors.Error as error:
@@ -143,8 +143,12 @@ def parse_flags(argv: Sequence[str]) -> Request | None:
     )
 
 
-def _calibrate(request: Request) -> None:
-    """Run the whole calibration; raises before anything is written if it cannot end well."""
+def run(request: Request) -> dict[str, Any]:
+    """Run the whole calibration and print its tables; raises before anything is written if it cannot end well.
+
+    Returns:
+        What results.json has.
+    """
     begun = time.monotonic()
     # Only now: numpy, rich and the native module take time that neither --help nor a wrong flag should cost.
     from coldsnap import _native
@@ -269,6 +273,7 @@ def _calibrate(request: Request) -> None:
         print(f"note: {note}")
     print(f"every restore was verified, and compared with its source; took {time.monotonic() - begun:.1f} s")
     report.print_best(document, written)
+    return document
 
 
 def write_blob(folder: Path, pieces: Sequence[Any], source: Any) -> None:

@@ -54,6 +54,18 @@ COMMANDS = (
         "say what works on this machine, and why the rest does not",
         "coldsnap capabilities --path=/models",
     ),
+    Command(
+        "request",
+        "coldsnap.requests",
+        "answer one JSON request by one JSON receipt, for programs",
+        "coldsnap request request.json",
+    ),
+    Command(
+        "schema",
+        "coldsnap.schema_command",
+        "print the JSON Schema of requests and receipts",
+        "coldsnap schema",
+    ),
 )
 
 

@@ -53,6 +53,18 @@ NUMPY_STAND_INS = {
 }
 
 
+class Typed(NamedTuple):
+    """A numpy array of unsigned integers that are elements of a type which numpy lacks; a source of captures.
+
+    Attributes:
+        array: One unsigned integer of the element's width for each element.
+        dtype: As safetensors writes it; one of `NUMPY_STAND_INS`.
+    """
+
+    array: Any
+    dtype: str
+
+
 class TensorView(NamedTuple):
     """The memory behind one tensor. Holds no reference: whoever uses the addresses keeps the tensor alive.
 
@@ -90,7 +102,7 @@ def view_of(name: str, tensor: Any) -> TensorView:
 
     Args:
         name: What messages call it.
-        tensor: A numpy array, or a torch tensor in CPU or CUDA memory.
+        tensor: A numpy array, a `Typed` one, or a torch tensor in CPU or CUDA memory.
     Raises:
         RequestInvalidError: It is neither, or has no plain memory of its own (meta, sparse, quantized, conjugate,
             foreign byte order, object or structured dtype); the message says which.
@@ -98,6 +110,11 @@ def view_of(name: str, tensor: Any) -> TensorView:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and isinstance(tensor, numpy.ndarray):
         return _numpy_view(name, tensor, numpy.ndarray)
+    if isinstance(tensor, Typed):
+        view = view_of(name, tensor.array)
+        if view.dtype != NUMPY_STAND_INS.get(tensor.dtype):
+            raise _refused(name, f"its array is of {view.dtype}, and is to be {tensor.dtype}", "see NUMPY_STAND_INS")
+        return view._replace(dtype=tensor.dtype, object_id=id(tensor))
     if torch is not None and isinstance(tensor, torch.Tensor):
         return _torch_view(name, tensor, torch)
     kind = type(tensor)

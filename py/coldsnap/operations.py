@@ -1,0 +1,203 @@
+"""What each operation of a request does: the library's own functions, called with what the request gave."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coldsnap import errors, receipt_log, receipts, state, tensor_files
+from coldsnap.artifact import open_artifact
+from coldsnap.capture import capture
+from coldsnap.destinations import numpy_destinations, torch_destinations
+from coldsnap.hydrate import hydrate
+from coldsnap.receipts import Receipt
+from coldsnap.request_schema import Request
+from coldsnap.verify import verify
+
+Progress = Callable[[int, int], object]
+_SHOWN_RECEIPTS = 5
+
+
+class Outcome(NamedTuple):
+    """What an operation has to say: its receipt, and what it found out beside that; None where it has no more."""
+
+    receipt: Receipt
+    report: dict[str, Any] | None
+
+
+def run(request: Request, progress: Progress) -> Outcome:
+    """Do what a request asks.
+
+    Args:
+        request: From `coldsnap.request_schema.parse`.
+        progress: Called with (bytes done, bytes in total).
+    Raises:
+        Whatever the operation raises; what is ours has ``receipt``.
+    """
+    return _RUN[request.operation](request.values, progress)
+
+
+def _capabilities(values: dict[str, Any], progress: Progress) -> Outcome:
+    def report(account: receipts.Account) -> dict[str, Any]:
+        from coldsnap import capabilities
+
+        return capabilities.report(Path(values["path"]) if "path" in values else None)
+
+    return _reporting("capabilities", report)
+
+
+def _inspect(values: dict[str, Any], progress: Progress) -> Outcome:
+    def report(account: receipts.Account) -> dict[str, Any]:
+        from coldsnap import inspection
+
+        found = inspection.report(values["path"], values.get("shard"))
+        account.artifact_root, account.payload_bytes = found["artifact_root"], found["payload_bytes"]
+        return found
+
+    return _reporting("inspect", report)
+
+
+def _verify(values: dict[str, Any], progress: Progress) -> Outcome:
+    return Outcome(verify(values["path"], admit=values.get("admit", False), progress=progress), None)
+
+
+def _calibrate(values: dict[str, Any], progress: Progress) -> Outcome:
+    def report(account: receipts.Account) -> dict[str, Any]:
+        from coldsnap import calibrate  # with rich and absl, which no other operation should wait for
+
+        flags = [_flag(name, value) for name, value in values.items()]
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            wanted = calibrate.parse_flags(["calibrate", *flags])
+            assert wanted is not None  # no request has --help
+            document = calibrate.run(wanted)
+        account.payload_bytes = document["payload_bytes"]
+        return {"results": document, "printed": printed.getvalue().splitlines()}
+
+    return _reporting("calibrate", report)
+
+
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no{name}"
+    return f"--{name}={','.join(value) if isinstance(value, list) else value}"
+
+
+def _capture(values: dict[str, Any], progress: Progress) -> Outcome:
+    begin = time.monotonic()
+    try:
+        if "path" in values and os.path.lexists(values["path"]):  # before gigabytes are read in vain
+            raise errors.ExistsError(
+                f"capture to {values['path']}: it is there already", stage="publish", remedy="name a new path"
+            )
+        source = values["source"]
+        tensors = (
+            tensor_files.read_safetensors(source["safetensors"])
+            if "safetensors" in source
+            else tensor_files.read_numpy(source["numpy"])
+        )
+    except BaseException as failure:
+        _account_for(failure, receipts.Account("capture", wall_s=time.monotonic() - begin))
+        raise
+    arguments = {name: value for name, value in values.items() if name != "source"}
+    return Outcome(capture(tensors, **arguments, progress=progress), None)
+
+
+def _hydrate(values: dict[str, Any], progress: Progress) -> Outcome:
+    begin = time.monotonic()
+    device, output = values.get("device", "host"), values.get("output")
+    settings = {name: value for name, value in values.items() if name not in ("path", "shard", "device", "output")}
+    receipt: Receipt | None = None
+    try:
+        with open_artifact(values["path"], shard=values.get("shard")) as artifact:
+            if output is not None:
+                _require_output(output)
+                tensor_files.require_writable(artifact)
+            tensors = numpy_destinations(artifact) if device == "host" else torch_destinations(artifact, device)
+            receipt = hydrate(artifact, tensors, **settings, progress=progress)
+            report: dict[str, Any] = {"device": device, "tensors": len(tensors), "output_bytes": None}
+            if output is not None:
+                arrays = tensors if device == "host" else _on_host(tensors)
+                report["output_bytes"] = tensor_files.write_safetensors(output, artifact, arrays)
+    except BaseException as failure:
+        if receipt is not None:  # restored, and not written
+            failure.receipt = dataclasses.replace(receipt, ok=False, error=receipts.error_entry(failure))  # type: ignore[attr-defined]
+        _account_for(failure, receipts.Account("hydrate", wall_s=time.monotonic() - begin))
+        raise
+    return Outcome(receipt, report)
+
+
+def _require_output(output: str) -> None:
+    if os.path.lexists(output):
+        raise errors.ExistsError(f"write tensors to {output}: it is there already", remedy="name a new file")
+    if not os.path.isdir(os.path.dirname(output) or "."):
+        raise errors.RequestInvalidError(
+            f"write tensors to {output}: its folder is not there", remedy="name a file in a folder that is there"
+        )
+
+
+def _on_host(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The bytes of torch tensors as numpy arrays of bytes."""
+    import torch
+
+    return {name: each.detach().contiguous().cpu().view(torch.uint8).numpy() for name, each in tensors.items()}
+
+
+def _status(values: dict[str, Any], progress: Progress) -> Outcome:
+    def report(account: receipts.Account) -> dict[str, Any]:
+        from coldsnap import quarantine
+
+        return {
+            "state_dir": str(state.state_dir(os.environ)),
+            "profile": state.profile_path(os.environ).is_file(),
+            "trust_markers": _count_of(state.TRUST),
+            "quarantine": [record._asdict() for record in quarantine.every(os.environ)],
+            "receipts_kept": _count_of(state.RECEIPTS),
+            "receipts": receipt_log.last(values.get("receipts", _SHOWN_RECEIPTS), os.environ),
+        }
+
+    return _reporting("status", report)
+
+
+def _count_of(place: state.Place) -> int:
+    with state.opened(place, os.environ) as folder:
+        return 0 if folder is None else sum(name.endswith(".json") for name in os.listdir(folder))
+
+
+def _reporting(operation: str, work: Callable[[receipts.Account], dict[str, Any]]) -> Outcome:
+    """Run an operation that has no receipt of its own."""
+    begin = time.monotonic()
+    account = receipts.Account(operation)
+    try:
+        report = work(account)
+    except BaseException as failure:
+        account.wall_s = time.monotonic() - begin
+        _account_for(failure, account)
+        raise
+    account.wall_s = time.monotonic() - begin
+    moved = dataclasses.replace(account.receipt(), bytes_per_second=None, limiting_stage=None)
+    return Outcome(moved, report)
+
+
+def _account_for(failure: BaseException, account: receipts.Account) -> None:
+    """Give a failure a receipt, where it has none yet."""
+    if getattr(failure, "receipt", None) is None:
+        with contextlib.suppress(AttributeError, TypeError):  # somebody else's exception may have no room for it
+            failure.receipt = account.receipt(failure)  # type: ignore[attr-defined]
+
+
+_RUN: dict[str, Callable[[dict[str, Any], Progress], Outcome]] = {
+    "capabilities": _capabilities,
+    "inspect": _inspect,
+    "verify": _verify,
+    "calibrate": _calibrate,
+    "capture": _capture,
+    "hydrate": _hydrate,
+    "status": _status,
+}

@@ -67,7 +67,7 @@ def torch_destinations(artifact: Artifact, device: str) -> dict[str, Any]:
     def make(info: TensorInfo) -> Any:
         name = _TORCH_OF.get(info.dtype, numpy_dtype(info.dtype))
         dtype = getattr(torch, name, None)
-        if dtype is None or info.dtype.startswith("F6"):
+        if dtype is None or info.dtype.startswith("F6_"):
             raise errors.RouteUnavailableError(
                 f"allocate destinations on {device}: this torch has no type for {info.dtype}"
             )

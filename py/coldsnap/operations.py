@@ -146,7 +146,9 @@ def _on_host(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """The bytes of torch tensors as numpy arrays of bytes."""
     import torch
 
-    return {name: each.detach().contiguous().cpu().view(torch.uint8).numpy() for name, each in tensors.items()}
+    return {
+        name: each.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy() for name, each in tensors.items()
+    }
 
 
 def _status(values: dict[str, Any], progress: Progress) -> Outcome:

@@ -1,4 +1,4 @@
-"""The tables of docs/settings.md and docs/errors.md, made from the code, and how they get into the pages.
+"""The tables of docs/settings.md, docs/errors.md and docs/requests.md, made from the code, and how they get into the pages.
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- /table -->``.
 """
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 import coldsnap
-from coldsnap import errors, settings
+from coldsnap import errors, request_schema, settings
 
 _BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<table>.*?)(<!-- /table -->)", re.DOTALL)
 
@@ -70,7 +70,22 @@ def errors_table() -> str:
     return "\n".join(rows) + "\n"
 
 
-TABLES: dict[str, Callable[[], str]] = {"settings": settings_table, "errors": errors_table}
+def requests_table() -> str:
+    """One row for each operation and each key of it; a key that must be there is in bold."""
+    rows = ["| operation | key | meaning |", "| --- | --- | --- |"]
+    for operation in request_schema.OPERATIONS:
+        rows.append(f"| `{operation.name}` | | {operation.help} |")
+        for field in operation.fields:
+            key = f"**`{field.name}`**" if field.required else f"`{field.name}`"
+            rows.append(f"| | {key} | {field.help} |")
+    return "\n".join(rows) + "\n"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "settings": settings_table,
+    "errors": errors_table,
+    "requests": requests_table,
+}
 
 
 def rewrite(text: str) -> tuple[str, list[str]]:

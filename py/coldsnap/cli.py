@@ -55,6 +55,12 @@ COMMANDS = (
         "coldsnap capabilities --path=/models",
     ),
     Command(
+        "store",
+        "coldsnap.store_command",
+        "list, verify, collect, pack and unpack the artifacts of a store",
+        "coldsnap store ls --store /models/store",
+    ),
+    Command(
         "request",
         "coldsnap.requests",
         "answer one JSON request by one JSON receipt, for programs",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-from coldsnap import errors
+from coldsnap import terminal
 from coldsnap.receipts import Receipt
 from coldsnap.verify import verify
 
@@ -27,17 +26,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("path", metavar="PATH", help="the artifact's folder, the one with artifact.json")
     parser.add_argument("--admit", action="store_true", help="then write trust markers for this machine")
     parser.add_argument("--json", action="store_true", help="print the receipt, also that of a failure")
-    try:
-        flags = parser.parse_args(argv)
-    except SystemExit as end:  # argparse has said why
-        return int(end.code or 0)
-    try:
-        receipt = verify(flags.path, admit=flags.admit, progress=_show if sys.stderr.isatty() else None)
-    except (errors.Error, KeyboardInterrupt) as failure:
-        print(f"coldsnap verify: {str(failure) or 'interrupted'}", file=sys.stderr)
-        if flags.json:
-            print(failure.receipt.to_json())  # type: ignore[union-attr]
-        return failure.exit_code if isinstance(failure, errors.Error) else errors.Cancelled.exit_code
+    return terminal.run(parser, argv, "verify", _verify)
+
+
+def _verify(flags: argparse.Namespace) -> int:
+    receipt = verify(flags.path, admit=flags.admit, progress=terminal.progress())
     print(receipt.to_json() if flags.json else _summary(receipt))
     return 0
 
@@ -47,7 +40,3 @@ def _summary(receipt: Receipt) -> str:
     lines = [f"intact: {receipt.payload_bytes} bytes of weights in {receipt.wall_s:.1f} s, {rate:.2f} GB/s"]
     lines += [f"{reason['code']}: {reason['detail']}" for reason in receipt.reasons]
     return "\n".join(lines)
-
-
-def _show(done: int, total: int) -> None:
-    print(f"\r{100 * done // total} % of {total} bytes", end="\n" if done == total else "", file=sys.stderr, flush=True)

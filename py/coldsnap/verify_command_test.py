@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from coldsnap import _native, cli, errors, tensors, verify_command
+from coldsnap import _native, cli, errors, tensors, terminal
 
 
 @pytest.fixture
@@ -72,8 +72,7 @@ def test_an_interrupt_has_a_receipt_too(
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verify_command, "_show", interrupt)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(terminal, "progress", lambda: interrupt)
     assert run("--json", path) == 130
     out = capsys.readouterr()
     assert json.loads(out.out)["error"]["code"] == "cancelled"
@@ -91,9 +90,3 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--admit" in capsys.readouterr().out
     assert cli.main(["coldsnap", "--help"]) == 0
     assert "verify  " in capsys.readouterr().out
-
-
-def test_progress_ends_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    verify_command._show(1, 3)
-    verify_command._show(3, 3)
-    assert capsys.readouterr().err == "\r33 % of 3 bytes\r100 % of 3 bytes\n"

@@ -66,7 +66,7 @@ class Events:
         self._write({"event": "progress", "done_bytes": done, "total_bytes": total, "elapsed_s": elapsed_s})
 
     def warning(self, message: str) -> None:
-        self._write({"event": "warning", "message": message[:1000]})  # with which a line fits a pipe at once
+        self._write({"event": "warning", "message": message[:600]})  # so that a line fits a pipe at once
 
     def _write(self, event: dict[str, Any]) -> None:
         if self._fd is None:

@@ -97,3 +97,12 @@ def test_capabilities_names_the_operations_that_there_are() -> None:
     found = capabilities.report(None)
     assert found["operations"] == [operation.name for operation in OPERATIONS]
     assert tuple(found["refused_operations"]) == request_schema.NOT_YET
+
+
+def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert schema_command.main([]) == 0
+    assert json.loads(capsys.readouterr().out) == schema_command.document()
+    assert schema_command.main(["--json"]) == 2
+    assert capsys.readouterr().err == "coldsnap schema: '--json' was given, and it takes no argument\n"
+    assert schema_command.main(["--help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: coldsnap schema\n")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+import pathlib
 import random
 from typing import Any
 
 import pytest
 
-from coldsnap import errors, request_schema
+from coldsnap import errors, operations, receipts, request_schema, requests
 from tests.request import breaking, validator
 
 SEED = 20_260_704
@@ -21,13 +22,13 @@ VALUES: tuple[Any, ...] = (
 BYTES = b'{}[]",:0-9.eE+\\/ \x00\x7f\x80\xff\nutrfalsen'
 
 
-def requests(rng: random.Random) -> list[bytes]:
+def whole_requests() -> list[bytes]:
     return [json.dumps(breaking.whole_request(name)).encode() for name in breaking.WHOLE]
 
 
 def test_damaged_bytes() -> None:
     rng, refused = random.Random(SEED), 0
-    whole = requests(rng)
+    whole = whole_requests()
     for _ in range(ROUNDS):
         for data in whole:
             damaged = bytearray(data)
@@ -75,6 +76,25 @@ def test_length(nbytes: int) -> None:
 )
 def test_large_nonsense(value: bytes) -> None:
     assert not taken(b'{"format":1,"operation":"capture","identity":' + value)
+
+
+def test_damaged_bytes_have_one_receipt_each(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    nothing = operations.Outcome(receipts.Account("status").receipt(), None)
+    monkeypatch.setattr(operations, "run", lambda request, progress: nothing)
+    rng, path = random.Random(SEED + 2), tmp_path / "request.json"
+    whole = [data for data in whole_requests() if b'"status"' in data or b'"inspect"' in data]
+    for _ in range(200):
+        data = bytearray(rng.choice(whole))
+        for _ in range(rng.randint(0, 2)):
+            data[rng.randrange(len(data))] = rng.choice(BYTES)
+        path.write_bytes(data)
+        code = requests.main([str(path)])
+        out = capfd.readouterr()
+        assert out.out.count("\n") == 1
+        assert json.loads(out.out)["ok"] is (code == 0)
+        assert (code in (0, 2), out.err) == (True, "")
 
 
 def taken(data: bytes) -> bool:

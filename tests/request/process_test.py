@@ -8,6 +8,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -149,23 +150,65 @@ def test_no_memory_is_said_as_such(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("backend", ["python", "buffered"])
+@pytest.mark.parametrize("name", ["verify", "hydrate", "capture"])
 def test_a_signal_has_its_receipt_first(
-    number: signal.Signals, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    name: str,
+    backend: str,
+    number: signal.Signals,
+    folder: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     def interrupted(request: Any, progress: Any) -> Any:
         def step(done: int, total: int) -> None:
             os.kill(os.getpid(), number)
 
-        return operations._verify(request.values, step)
+        return run(request, step)
 
+    run = operations.run
     monkeypatch.setattr(operations, "run", interrupted)
     monkeypatch.chdir(folder)
-    (folder / "verify.json").write_bytes(VERIFY)
-    assert requests.main(["verify.json"]) == 128 + number
+    more = {"verify": {}, "hydrate": {"backend": backend}, "capture": {"backend": backend}}[name]
+    more |= {"source": {"numpy": "model.npz"}, "path": "never"} if name == "capture" else {"path": "artifact"}
+    (folder / "request.json").write_text(json.dumps({"format": 1, "operation": name, **more}), encoding="utf-8")
+    assert requests.main(["request.json"]) == 128 + number
     receipt = json.loads(capfd.readouterr().out)
-    assert (receipt["operation"], receipt["error"]["code"]) == ("verify", "cancelled")
-    assert len(receipt["artifact_root"]) == 64
+    assert (receipt["operation"], receipt["error"]["code"]) == (name, "cancelled")
     assert signal.getsignal(number) is not signal.SIG_IGN  # put back
+    assert not [path.name for path in folder.iterdir() if "never" in path.name]
+
+
+def test_an_interrupted_calibration_removes_its_blob(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    request = {"format": 1, "operation": "calibrate", "bytes": 64 << 20, "samples": 1000, "device": "host"}
+    request |= {"path": str(tmp_path), "output": str(tmp_path / "results")}
+    command = [sys.executable, "-m", "coldsnap.cli", "request", "-"]
+    env = world.environment(folder)
+    with subprocess.Popen(
+        command, cwd=folder, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(request).encode())
+        process.stdin.close()
+        process.stdin = None
+        while not list(tmp_path.iterdir()):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    receipt = receipt_of(subprocess.CompletedProcess(command, process.returncode, out, err))
+    assert (process.returncode, receipt["operation"], receipt["error"]["code"]) == (143, "calibrate", "cancelled")
+    assert list(tmp_path.iterdir()) == []
+    assert b"Traceback" not in err
+
+
+def test_a_misspelled_variable_is_an_event(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environ = world.environment(folder) | {"COLDSNAP_HYDRATION_BACKENT": "auto"}
+    monkeypatch.setattr(world, "environment", lambda top: environ)
+    done = world.ask(folder, b'{"format":1,"operation":"hydrate","path":"artifact"}')
+    assert receipt_of(done)["settings"]["backend"] == {"value": "python", "source": "default"}
+    (warning,) = [event for event in events_of(done.stderr) if event["event"] == "warning"]
+    assert "COLDSNAP_HYDRATION_BACKENT is no setting of coldsnap" in warning["message"]
 
 
 def test_a_signal_behind_the_operation_changes_nothing(

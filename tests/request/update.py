@@ -17,27 +17,22 @@ from coldsnap import errors, request_schema
 from tests.request import breaking, world
 
 _ARTIFACT = {"path": "artifact"}
+# All that would follow from the machine.
+_BUFFERED = {"backend": "buffered", "chunk_bytes": 65536, "queue_depth": 2, "read_threads": 1}
 # In this order, in one folder: later ones find what earlier ones left.
 ANSWERS: dict[str, dict[str, Any]] = {
     "capabilities": {"operation": "capabilities"},
     "capabilities-of-a-folder": {"operation": "capabilities", "path": "."},
     "inspect": {"operation": "inspect", **_ARTIFACT},
     "inspect-no-such-shard": {"operation": "inspect", **_ARTIFACT, "shard": "shard-00-01-00"},
-    "hydrate-not-admitted": {"operation": "hydrate", **_ARTIFACT, "verify": "none"},
+    "hydrate-not-admitted": {"operation": "hydrate", **_ARTIFACT, "verify": "none", **_BUFFERED},
+    "hydrate-python-always-compares": {"operation": "hydrate", **_ARTIFACT, "verify": "none"},
     "verify": {"operation": "verify", **_ARTIFACT},
     "verify-nothing-there": {"operation": "verify", "path": "nowhere"},
     "verify-damaged": {"operation": "verify", "path": "damaged"},
     "verify-unreadable": {"operation": "verify", "path": "unreadable"},
     "hydrate": {"operation": "hydrate", **_ARTIFACT},
-    "hydrate-buffered": {
-        "operation": "hydrate",
-        **_ARTIFACT,
-        "backend": "buffered",
-        "chunk_bytes": 65536,
-        "queue_depth": 2,
-        "read_threads": 1,
-        "output": "restored.safetensors",
-    },
+    "hydrate-buffered": {"operation": "hydrate", **_ARTIFACT, **_BUFFERED, "output": "restored.safetensors"},
     "hydrate-output-is-there": {"operation": "hydrate", **_ARTIFACT, "output": "restored.safetensors"},
     "hydrate-no-folder-for-the-output": {"operation": "hydrate", **_ARTIFACT, "output": "nowhere/a.safetensors"},
     "capture": {"operation": "capture", "source": {"safetensors": ["model.safetensors"]}, "path": "captured"},
@@ -91,7 +86,7 @@ def answers() -> dict[str, dict[str, Any]]:
         for name, values in ANSWERS.items():
             request = {"format": 1, **values}
             done = world.ask(folder, json.dumps(request).encode())
-            receipt = world.steady(json.loads(done.stdout))
+            receipt = world.steady(done.stdout, folder)
             found[name] = {"request": request, "exit_code": done.returncode, "receipt": receipt}
     return found
 

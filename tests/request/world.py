@@ -50,9 +50,10 @@ def ask(folder: pathlib.Path, data: bytes, *flags: str, **more: Any) -> subproce
     )
 
 
-def steady(receipt: dict[str, Any]) -> dict[str, Any]:
+def steady(line: bytes, folder: pathlib.Path) -> dict[str, Any]:
     """The receipt with ``"..."`` where the value is of this run or machine alone; null and empty stay what they are."""
-    found = json.loads(json.dumps(receipt))
+    found: dict[str, Any] = json.loads(line.decode().replace(str(folder.parent), _VOLATILE))
+    found["reasons"] = [each for each in found["reasons"] if each["code"] != "limit_unknown"]
     for name in ("wall_s", "bytes_per_second", "ceiling_ratio", "limiting_stage"):
         found[name] = _hidden(found[name])
     for name in ("stages_s", "residency", "versions", "machine"):

@@ -21,15 +21,12 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         The exit code: 0, or that of the error (docs/errors.md). What does not work here is an answer and no error.
     """
-    parser = argparse.ArgumentParser(
-        prog="coldsnap capabilities",
-        description="Say what works on this machine and in this container, and why the rest does not.",
-        allow_abbrev=False,
+    parser = terminal.parser_for(
+        "capabilities", "Say what works on this machine and in this container, and why the rest does not."
     )
     parser.add_argument(
         "--path", metavar="DIR", help="try direct I/O there, with a file of 64 KiB that is removed again"
     )
-    parser.add_argument("--json", action="store_true", help="print the report as one line")
     return terminal.run(parser, argv, "capabilities", _tell)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from coldsnap import version
+
+_INTERRUPTED, _NO_READER = 130, 128 + 13  # as a shell reports SIGPIPE
 
 
 class Command(NamedTuple):
@@ -19,6 +22,7 @@ class Command(NamedTuple):
         help: One line for people.
         example: A command line that works.
         with_name: Whether ``main`` wants the name too, as programs of absl do.
+        words: What may follow the name, for completion: commands of its own, or the values of its first argument.
     """
 
     name: str
@@ -26,6 +30,7 @@ class Command(NamedTuple):
     help: str
     example: str
     with_name: bool = False
+    words: tuple[str, ...] = ()
 
 
 COMMANDS = (
@@ -59,6 +64,7 @@ COMMANDS = (
         "coldsnap.store_command",
         "list, verify, collect, pack and unpack the artifacts of a store",
         "coldsnap store ls --store /models/store",
+        words=("ls", "verify", "unquarantine", "gc", "pack", "unpack"),
     ),
     Command(
         "request",
@@ -72,6 +78,13 @@ COMMANDS = (
         "print the JSON Schema of requests and receipts",
         "coldsnap schema",
     ),
+    Command(
+        "completion",
+        "coldsnap.completion_command",
+        "print what completes these commands in bash, zsh or fish",
+        'eval "$(coldsnap completion bash)"',
+        words=("bash", "zsh", "fish"),
+    ),
 )
 
 
@@ -84,6 +97,7 @@ def usage() -> str:
         "usage: coldsnap COMMAND [flags]\n\n"
         + "".join(rows)
         + f"\n  {'--version':{width}}   print the version\n"
+        + f"  {'--debug':{width}}   before a command: print the traceback of a failure of our own\n"
         + f"  {'--help':{width}}   this text; `coldsnap COMMAND --help` tells a command's flags\n"
         + "\nexamples:\n"
         + "".join(examples)
@@ -96,9 +110,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: The program's name and what follows it; `sys.argv` by default.
     Returns:
-        The exit code: 2 for a command that is not known, else the command's own.
+        The exit code: 2 for a command that is not known, 1 where a command failed in a way that it does not know, 141
+        where nobody reads its output any more, else the command's own.
     """
     arguments = list(sys.argv if argv is None else argv)
+    debug = arguments[1:2] == ["--debug"]
+    if debug:
+        del arguments[1]
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # What is still buffered has no reader either, and the interpreter would complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _NO_READER
+    except KeyboardInterrupt:
+        print("coldsnap: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except Exception as failure:
+        if debug:
+            raise
+        what = f"{type(failure).__name__}: {failure}"
+        print(f"coldsnap: internal error: {what}; run coldsnap --debug to see where, and report it", file=sys.stderr)
+        return 1
+
+
+def _run(arguments: Sequence[str]) -> int:
     name = arguments[1] if len(arguments) > 1 else ""
     if name in ("--help", "-h", "help"):
         print(usage(), end="")

@@ -22,15 +22,12 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         The exit code: 0, or that of the error (docs/errors.md).
     """
-    parser = argparse.ArgumentParser(
-        prog="coldsnap inspect",
-        description="Say what an artifact is and holds. Its weights are not read: coldsnap verify does that.",
-        allow_abbrev=False,
+    parser = terminal.parser_for(
+        "inspect", "Say what an artifact is and holds. Its weights are not read: coldsnap verify does that."
     )
     parser.add_argument("path", metavar="PATH", help="the artifact's folder, the one with artifact.json")
     parser.add_argument("--shard", metavar="NAME", help="one shard alone, such as shard-00-01-00")
     parser.add_argument("--all", action="store_true", help=f"list all tensors, not the first {_FIRST} of each shard")
-    parser.add_argument("--json", action="store_true", help="print the report with every tensor and extent as one line")
     return terminal.run(parser, argv, "inspect", _inspect)
 
 

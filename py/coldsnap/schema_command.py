@@ -12,7 +12,8 @@ from coldsnap import errors, receipts, request_schema
 _HELP = """\
 usage: coldsnap schema
 
-Print the JSON Schema (2020-12) of the requests and receipts of `coldsnap request`.
+Print the JSON Schema (2020-12) of the requests and receipts of
+`coldsnap request`.
 
 example:  coldsnap schema > coldsnap.schema.json
 """

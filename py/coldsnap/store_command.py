@@ -37,8 +37,8 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     shared.add_argument("--store", metavar="DIR", help=f"the store; {_STORE} where it is left out")
-    shared.add_argument("--json", action="store_true", help="print the answer as one line")
-    parser = argparse.ArgumentParser(prog="coldsnap store", description="Look after a store.", allow_abbrev=False)
+    shared.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the answer as one line")
+    parser = terminal.parser_for("store", "Look after a store.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def add(name: str, text: str) -> argparse.ArgumentParser:

@@ -16,9 +16,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from coldsnap import errors, receipts
+from coldsnap import cli, errors, receipts
 
 _GAP = "  "
+
+
+def parser_for(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser for the command of that name, with its example from the table of commands and the flag ``--json``."""
+    example = next(command.example for command in cli.COMMANDS if command.name == name)
+    parser = argparse.ArgumentParser(
+        prog=f"coldsnap {name}", description=description, epilog=f"example:  {example}", allow_abbrev=False
+    )
+    parser.add_argument("--json", action="store_true", help="print the answer as one line of JSON, also a failure's")
+    return parser
 
 
 def run(

@@ -18,14 +18,9 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         The exit code: 0, or that of the error (docs/errors.md).
     """
-    parser = argparse.ArgumentParser(
-        prog="coldsnap verify",
-        description="Read a whole artifact, all of its shards, and compare every digest.",
-        allow_abbrev=False,
-    )
+    parser = terminal.parser_for("verify", "Read a whole artifact, all of its shards, and compare every digest.")
     parser.add_argument("path", metavar="PATH", help="the artifact's folder, the one with artifact.json")
     parser.add_argument("--admit", action="store_true", help="then write trust markers for this machine")
-    parser.add_argument("--json", action="store_true", help="print the receipt, also that of a failure")
     return terminal.run(parser, argv, "verify", _verify)
 
 

@@ -63,6 +63,8 @@ def test_ls(store: coldsnap.Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[4] == "3 artifacts, 768 KiB"
     assert max(map(len, lines)) <= 80
     found = answer(capsys, "ls")["artifacts"]
+    assert run("--json", "ls") == 0
+    assert [each["artifact_root"] for each in json.loads(capsys.readouterr().out)["artifacts"]] == roots(store)
     assert [each["artifact_root"] for each in found] == roots(store)
     assert [each["quarantine"] for each in found] == [None, None, None]
 

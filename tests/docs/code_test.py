@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import coldsnap
 from coldsnap import calibrate
 from tests.docs import pages, tables
 
@@ -68,6 +70,7 @@ def test_shell_names_flags_that_exist(block: pages.Block) -> None:
 
 def test_small_commands_run(shell: dict[str, str], tmp_path: Path) -> None:
     """What needs no drive, GPU or package: everything but these is looked at, not run."""
+    capture_what_the_pages_show(tmp_path)
     ran = 0
     for block in SHELL:
         for words in pages.commands(block):
@@ -78,6 +81,28 @@ def test_small_commands_run(shell: dict[str, str], tmp_path: Path) -> None:
             ran += 1
     assert ran >= 2
     assert (tmp_path / "results" / "results.json").is_file()  # of docs/gpu.md's calibration without a GPU
+
+
+def capture_what_the_pages_show(folder: Path) -> None:
+    """The artifact and the store that docs/commands.md works on."""
+    weight = np.zeros((500, 100), np.float32)
+    weights = {"weight": weight, "head": weight[0], "bias": np.ones(9)}
+    coldsnap.capture(weights, folder / "artifact", identity={"model": "example"})
+    coldsnap.capture(weights, store=folder / "store", identity={"model": "example"})
+
+
+def test_commands_page_shows_what_inspect_prints(shell: dict[str, str], tmp_path: Path) -> None:
+    capture_what_the_pages_show(tmp_path)
+    command = ["coldsnap", "inspect", "artifact"]
+    done = subprocess.run(command, env=shell, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    shown = next(block for block in pages.blocks(TOP / "docs" / "commands.md", TOP, "text"))
+    printed = done.stdout.splitlines()
+    for line in shown.code.splitlines():
+        # Digests, times and what is cached differ from run to run.
+        name = line.partition("  ")[0]
+        same = name if name in ("artifact", "captured", "manifest", "trust", "in memory") else " ".join(line.split())
+        assert any(" ".join(each.split()).startswith(same) for each in printed), f"{line!r}:\n{done.stdout}"
 
 
 def test_readme_shows_what_calibrate_prints(shell: dict[str, str], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 import coldsnap
-from coldsnap import errors, request_schema, settings
+from coldsnap import cli, errors, request_schema, settings
 
 _BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<table>.*?)(<!-- /table -->)", re.DOTALL)
 
@@ -81,10 +81,18 @@ def requests_table() -> str:
     return "\n".join(rows) + "\n"
 
 
+def commands_table() -> str:
+    """One row for each command."""
+    rows = ["| command | what it does | example |", "| --- | --- | --- |"]
+    rows += [f"| `{command.name}` | {command.help} | `{command.example}` |" for command in cli.COMMANDS]
+    return "\n".join(rows) + "\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings_table,
     "errors": errors_table,
     "requests": requests_table,
+    "commands": commands_table,
 }
 
 

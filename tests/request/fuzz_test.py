@@ -71,6 +71,13 @@ def test_length(nbytes: int) -> None:
         request_schema.parse(data)
 
 
+@pytest.mark.parametrize("levels", [request_schema.MAX_DEPTH, request_schema.MAX_DEPTH + 1])
+def test_depth(levels: int) -> None:
+    inner = levels - 2  # below the document and the identity
+    data = b'{"format":1,"operation":"capture","source":{"numpy":"a"},"path":"b","identity":{"a":%s}}'
+    assert taken(data % (b"[" * inner + b"]" * inner)) is (levels == request_schema.MAX_DEPTH)
+
+
 @pytest.mark.parametrize(
     "value", [b"[" * 500_000, b'{"a":' * 150_000, b"[[],[]," * 100_000, b'"' + b"\\u0041" * 99_999]
 )

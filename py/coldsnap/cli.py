@@ -119,7 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         del arguments[1]
     try:
         code = _run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # a process may start with it closed
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         # What is still buffered has no reader either, and the interpreter would complain about it at its end.

@@ -16,6 +16,7 @@ from coldsnap.artifact import open_artifact
 from coldsnap.capture import capture
 from coldsnap.destinations import numpy_destinations, torch_destinations
 from coldsnap.hydrate import hydrate
+from coldsnap.new_file import saying
 from coldsnap.receipts import Receipt
 from coldsnap.request_schema import Request
 from coldsnap.verify import verify
@@ -168,7 +169,7 @@ def _status(values: dict[str, Any], progress: Progress) -> Outcome:
 
 
 def _count_of(place: state.Place) -> int:
-    with state.opened(place, os.environ) as folder:
+    with state.opened(place, os.environ) as folder, saying(f"list the folder {place.name} of the state", stage=""):
         return 0 if folder is None else sum(name.endswith(".json") for name in os.listdir(folder))
 
 

@@ -34,16 +34,11 @@ _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMET
 
 
 class Answer(NamedTuple):
-    """What a request comes to; ``line`` is what is printed."""
+    """What a request comes to: ``line`` is what is printed."""
 
     receipt: Receipt
-    report: dict[str, Any] | None
+    line: str
     exit_code: int
-
-    @property
-    def line(self) -> str:
-        document = self.receipt.as_dict() | {"report": self.report}
-        return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Events:
@@ -120,7 +115,7 @@ def answer_to(data: bytes, events: Events) -> Answer:
     request = request_schema.parse(data)
     events.operation = request.operation
     outcome = operations.run(request, events.progress)
-    return Answer(outcome.receipt, outcome.report, 0)
+    return _answer_of(outcome.receipt, outcome.report, 0)
 
 
 def failed(failure: BaseException) -> Answer:
@@ -132,9 +127,16 @@ def failed(failure: BaseException) -> Answer:
         failure = errors.OutOfMemoryError(f"{receipt.operation}: the interpreter found no memory")
         receipt = dataclasses.replace(receipt, error=receipts.error_entry(failure))
     if isinstance(failure, errors.Error | workspace.Interrupted):
-        return Answer(receipt, None, failure.exit_code)
+        return _answer_of(receipt, None, failure.exit_code)
     interrupted = isinstance(failure, KeyboardInterrupt)
-    return Answer(receipt, None, errors.Cancelled.exit_code if interrupted else errors.InternalError.exit_code)
+    return _answer_of(receipt, None, errors.Cancelled.exit_code if interrupted else errors.InternalError.exit_code)
+
+
+def _answer_of(receipt: Receipt, report: dict[str, Any] | None, exit_code: int) -> Answer:
+    document = receipt.as_dict() | {"report": report}
+    line = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # A path of the machine that is no UTF-8 stands in Python's strings as halves of surrogate pairs.
+    return Answer(receipt, line.encode("utf-8", "replace").decode(), exit_code)
 
 
 def _answer(argv: Sequence[str]) -> Answer:
@@ -250,7 +252,7 @@ def _put_back(out: int) -> None:
 
 
 def _write_all(fd: int, line: str) -> bool:
-    rest = memoryview(line.encode("utf-8", "replace") + b"\n")
+    rest = memoryview(line.encode() + b"\n")
     try:
         while rest:
             rest = rest[os.write(fd, rest) :]

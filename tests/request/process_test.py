@@ -101,7 +101,7 @@ def test_wrong_flags_have_a_receipt(folder: pathlib.Path, flags: list[str]) -> N
 
 def test_files(folder: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "status.json").write_bytes(b'{"format":1,"operation":"status"}')
-    for path, code in (("status.json", 0), ("nowhere.json", 2), (".", 2), ("nul\0", 2)):
+    for path, code in (("status.json", 0), ("nowhere.json", 2), (".", 2), ("nul\0", 2), ("\udcff", 2)):
         assert requests.main([str(folder / path)]) == code
         out = capfd.readouterr()
         assert out.out.count("\n") == 1
@@ -135,6 +135,16 @@ def test_nothing_else_reaches_standard_output(
     out = capfd.readouterr()
     assert "Traceback (most recent call last)" in out.err
     assert "Traceback" not in out.out
+
+
+def test_a_report_that_json_cannot_hold_has_a_receipt(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    receipt = coldsnap.verify(folder / "artifact")
+    monkeypatch.setattr(operations, "run", lambda *_: operations.Outcome(receipt, {"ratio": float("nan")}))
+    (folder / "verify.json").write_bytes(VERIFY)
+    assert requests.main([str(folder / "verify.json")]) == 1
+    assert json.loads(capfd.readouterr().out)["error"]["code"] == "internal"
 
 
 def test_no_memory_is_said_as_such(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coldsnap import capabilities, errors, request_schema, schema_command
+from coldsnap import calibrate, capabilities, errors, operations, request_schema, schema_command
 from coldsnap.request_schema import OPERATIONS
 from tests.request import breaking, update, validator, world
 
@@ -106,3 +106,15 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "coldsnap schema: '--json' was given, and it takes no argument\n"
     assert schema_command.main(["--help"]) == 0
     assert capsys.readouterr().out.startswith("usage: coldsnap schema\n")
+
+
+@pytest.mark.parametrize("sweep", [True, False])
+def test_calibrate_takes_the_values_of_a_request(sweep: bool) -> None:
+    values = breaking.WHOLE["calibrate"] | {"sweep": sweep}
+    found = calibrate.parse_flags(["calibrate", *(operations._flag(name, value) for name, value in values.items())])
+    assert found is not None
+    assert (found.nbytes, found.extents, found.device, found.sweep) == (8388608, 1000, "host", sweep)
+    assert (found.caches, found.samples, found.seed) == ({"warm"}, range(1, 1), 7)
+    chosen = {name: found.hydration[name].value for name in ("chunk_bytes", "queue_depth")}
+    assert chosen == {"chunk_bytes": 65536, "queue_depth": 2}
+    assert [path and path.name for path in (found.path, found.output)] == ["drive", "results"]

@@ -22,7 +22,7 @@ from coldsnap.version import VERSION
 FORMAT = 1
 _MAX_BYTES = 64 << 10
 _MAX_TEXT = 4000
-_MAX_ARTIFACT_BYTES = 64 << 20
+_MAX_ARTIFACT_BYTES = 1 << 20  # thousands of shards; parsing more for a note would take more memory than opening
 _FILE_NAME = re.compile(r"([0-9a-f]{64})\.json")
 
 
@@ -132,9 +132,8 @@ def note(artifact_root: str | None, failure: errors.Error, operation: str) -> li
 
 def note_unopened(path: object, failure: BaseException, operation: str) -> list[dict[str, str]]:
     """`note` for an artifact that could not even be opened, where its ``artifact.json`` still says which it is."""
-    if not isinstance(failure, errors.DataLossError | errors.FormatInvalidError):
-        return []
-    if not isinstance(path, str | os.PathLike):
+    # A description that breaks the format can't be believed about its name either.
+    if not isinstance(failure, errors.DataLossError) or not isinstance(path, str | os.PathLike):
         return []
     try:
         data = read_small(Path(os.fsdecode(path)) / "artifact.json", _MAX_ARTIFACT_BYTES)

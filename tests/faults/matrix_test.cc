@@ -35,7 +35,7 @@ namespace {
 
 constexpr int kMostFailures = 25;  // a broken core fails everywhere; the first ones say why
 
-// The calls that are made to fail, of `calls`. ThreadSanitizer makes each case twenty times as long: there the ends do.
+// The calls that are made to fail, of `calls`. Sanitizers make each case up to twenty times as long: there the ends do.
 // How often a mark is asked depends on the device's pace; how often the timed one is used, and in how many batches the
 // device hashes, on how the threads share the work: there only the first calls are sure to come.
 std::set<uint64_t> Positions(FaultPoint point, uint64_t calls) {
@@ -43,7 +43,7 @@ std::set<uint64_t> Positions(FaultPoint point, uint64_t calls) {
   if (point == FaultPoint::kCudaEventElapsedTime) return {1};
   if (point == FaultPoint::kHashLeaves) return {1};
   if (point == FaultPoint::kCudaEventRecord) return {1, 2, calls / 2};
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   return {1, calls};
 #else
   return {1, std::min<uint64_t>(2, calls), (calls + 1) / 2, calls};

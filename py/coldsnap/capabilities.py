@@ -16,12 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from coldsnap import errors, mounts, receipts, settings
+from coldsnap import errors, mounts, receipts, request_schema, settings
 from coldsnap.artifact import load_native
 from coldsnap.new_file import saying
 
 FORMAT = 1
-OPERATIONS = ("capabilities", "inspect", "verify", "calibrate", "capture", "hydrate", "status")
 REFUSED_OPERATIONS = {
     name: f"{what} is not there in this version"
     for name, what in {
@@ -70,7 +69,7 @@ def report(path: Path | None) -> dict[str, Any]:
         "direct_io": direct_io,
         "limits": _limits(),
         "backends": {"hydration": list(settings.BACKENDS), "capture": list(settings.CAPTURE_BACKENDS)},
-        "operations": list(OPERATIONS),
+        "operations": [operation.name for operation in request_schema.OPERATIONS],
         "refused_operations": dict(REFUSED_OPERATIONS),
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coldsnap import _native, capabilities, cli, errors, settings
+from coldsnap import _native, capabilities, cli, errors, request_schema, settings
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,8 @@ def test_the_report_is_json_and_names_what_requests_may(monkeypatch: pytest.Monk
         == "there is no GPU to read into; load libcufile.so.0: OSError: libcufile.so.0: not in this test"
     )
     assert report["backends"]["hydration"] == list(settings.BACKENDS)
-    assert set(report["refused_operations"]) == {"launch", "release", "qualify"}
+    assert set(report["refused_operations"]) == set(request_schema.NOT_YET)
+    assert "inspect" in report["operations"]
     assert not set(report["refused_operations"]) & set(report["operations"])
 
 

@@ -79,6 +79,12 @@ COMMANDS = (
         "coldsnap schema",
     ),
     Command(
+        "metrics",
+        "coldsnap.metrics_command",
+        "tell the last receipts of requests as OpenMetrics text",
+        "coldsnap metrics --output /var/lib/node_exporter/coldsnap.prom",
+    ),
+    Command(
         "completion",
         "coldsnap.completion_command",
         "print what completes these commands in bash, zsh or fish",

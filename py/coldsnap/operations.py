@@ -19,6 +19,7 @@ from coldsnap.hydrate import hydrate
 from coldsnap.new_file import saying
 from coldsnap.receipts import Receipt
 from coldsnap.request_schema import Request
+from coldsnap.store import Store
 from coldsnap.verify import verify
 
 Progress = Callable[[int, int], object]
@@ -107,7 +108,9 @@ def _capture(values: dict[str, Any], progress: Progress) -> Outcome:
         _account_for(failure, receipts.Account("capture", wall_s=time.monotonic() - begin))
         raise
     arguments = {name: value for name, value in values.items() if name != "source"}
-    return Outcome(capture(tensors, **arguments, progress=progress), None)
+    receipt = capture(tensors, **arguments, progress=progress)
+    place = values.get("path") or Store(values["store"]).folder_of(values["identity"]) / str(receipt.artifact_root)
+    return Outcome(receipt, {"path": str(place), "tensors": len(tensors)})
 
 
 def _hydrate(values: dict[str, Any], progress: Progress) -> Outcome:

@@ -295,6 +295,17 @@ def test_hydrate_writes_what_was_captured(folder: pathlib.Path) -> None:
         assert np.array_equal(found[name], tensor), name
 
 
+def test_capture_says_where_the_artifact_is(folder: pathlib.Path) -> None:
+    request = {"format": 1, "operation": "capture", "source": {"numpy": "model.npz"}, "store": "store"}
+    captured = receipt_of(world.ask(folder, json.dumps(request | {"identity": {"scale": 0.5}}).encode()))
+    place = captured["report"]["path"]
+    request = {"format": 1, "operation": "verify", "path": place}
+    verified = receipt_of(world.ask(folder, json.dumps(request).encode()))
+    assert verified["ok"]
+    assert verified["artifact_root"] == captured["artifact_root"]
+    assert pathlib.Path(place) == coldsnap.Store(folder / "store").ls()[0].path.relative_to(folder)
+
+
 def test_status_has_the_last_receipts(folder: pathlib.Path) -> None:
     first = receipt_of(world.ask(folder, VERIFY))
     damaged = receipt_of(world.ask(folder, VERIFY.replace(b"artifact", b"damaged")))

@@ -58,7 +58,7 @@ def steady(line: bytes, folder: pathlib.Path) -> dict[str, Any]:
         found[name] = _hidden(found[name])
     for name in ("stages_s", "residency", "versions", "machine"):
         found[name] = {key: _hidden(value) for key, value in found[name].items() if key not in ("numpy", "torch")}
-    if found["report"] is not None and found["operation"] != "hydrate":
+    if found["report"] is not None and found["operation"] not in ("capture", "hydrate"):
         found["report"] = {key: _hidden(value) for key, value in found["report"].items()}
     return found
 

@@ -78,7 +78,9 @@ def share(store: Store, shard: Path) -> list[dict[str, str]]:
     if shared:
         reasons.append({"code": "extents_shared", "detail": f"{shared} extents are stored once for several artifacts"})
     if refused is not None:
-        detail = f"{copied} extents, of {sizes} bytes that are equal, are stored again: {os.strerror(refused.errno or 0)}"
+        detail = (
+            f"{copied} extents, of {sizes} bytes that are equal, are stored again: {os.strerror(refused.errno or 0)}"
+        )
         reasons.append({"code": "extents_copied", "detail": detail})
     return reasons
 

@@ -123,7 +123,9 @@ def test_a_damaged_artifact_does_not_pass_its_bytes_on(folder: pathlib.Path) -> 
     coldsnap.verify(blob(after, store).parent.parent)
 
 
-def test_elsewhere_it_is_copied_and_the_receipt_says_so(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_it_is_copied_and_the_receipt_says_so(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file system of a test's folder may be of either kind, so the call is made to refuse."""
     calls = []
 

@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -51,6 +52,14 @@ def signals_raise() -> Iterator[None]:
         _signals_seen.append(signum)
         raise Interrupted(signum)
 
+    # What is lost in a destructor comes again in go_on(), so the interpreter need not complain of it.
+    complain = sys.unraisablehook
+
+    def complain_of_others(lost: Any) -> None:
+        if not isinstance(lost.exc_value, Interrupted):
+            complain(lost)
+
+    sys.unraisablehook = complain_of_others
     # A signal that our parent ignores (nohup) stays ignored.
     before = {each: signal.getsignal(each) for each in _SIGNALS}
     for each, old in before.items():
@@ -59,6 +68,7 @@ def signals_raise() -> Iterator[None]:
     try:
         yield
     finally:
+        sys.unraisablehook = complain
         _signals_seen.clear()
         for each, old in before.items():
             signal.signal(each, old if old is not None else signal.SIG_DFL)

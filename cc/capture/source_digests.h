@@ -1,7 +1,6 @@
 // Digests of all that is captured, computed by the device over the sources themselves.
 //
-// It hashes 10 times as fast as anything copies, so a pass over all sources costs milliseconds, and the processors'
-// caches and memory stay the drive's. What a copy or the staging memory gets wrong differs from these digests.
+// The processors' caches and memory stay the drive's. How long a pass takes has not been measured yet. What a copy or the staging memory gets wrong differs from these digests.
 #pragma once
 
 #include <atomic>

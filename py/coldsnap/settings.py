@@ -18,8 +18,8 @@ LEAF_BYTES = 64 * KIB  # the piece of the digest tree; chunks are whole pieces (
 MAX_QUEUE_DEPTH = 64
 MAX_READ_THREADS = 64
 DEFAULT_READ_THREADS = 16  # more wait for the same drive or link
-# Where no calibration has said more: drives of virtual machines are slower into more memory than a few megabytes (2.8
-# against 2.2 GB/s), and real ones are full with 8 reads of 1 MiB (bench/results/nvidia-h200-questions.json).
+# Where no calibration has said more: the drive of a virtual machine is slower into more memory than a few megabytes (2.4
+# GB/s in place of 2.2 with 32 slots of 4 MiB, bench/results/nvidia-h200-questions.json). No other drive was measured.
 DIRECT_DEFAULTS = {"read_threads": 8, "queue_depth": 16, "chunk_bytes": 1 * MIB}
 # A slot holds a small extent wherever it lies, after both its ends have moved to an alignment (cc/hydrate/plan.cc).
 MIN_SLOT_BYTES = 3 * LEAF_BYTES
@@ -253,7 +253,7 @@ def apply_profile(
         settings: From `resolve`.
         buffered: What `coldsnap.profile.values` has for that route.
         direct: The same; its values go to ``direct_read_threads``, ``direct_queue_depth`` and ``direct_chunk_bytes``,
-            which hold where everything comes from the drive. Without it those are `DIRECT_DEFAULTS`. Where somebody
+            which hold where the drive decides how long it takes. Without it those are `DIRECT_DEFAULTS`. Where somebody
             chose the setting, they follow the one without ``direct_`` and are not there.
     """
     full = dict(settings)

@@ -1,6 +1,7 @@
 // Digests of all that is captured, computed by the device over the sources themselves.
 //
-// The processors' caches and memory stay the drive's. How long a pass takes has not been measured yet. What a copy or the staging memory gets wrong differs from these digests.
+// The processors' caches and memory stay the drive's. How long a pass takes has not been measured yet. What a copy or
+// the staging memory gets wrong differs from these digests.
 #pragma once
 
 #include <atomic>

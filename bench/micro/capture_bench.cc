@@ -2,9 +2,10 @@
 //
 //   capture_bench --path=FOLDER --device=cuda:0 --bytes=4GiB --rounds=5      (without --path the folder is TMPDIR or
 //                                                                            this one; without --device the host)
-// Extents of 64 MiB of random bytes in the device's memory are captured, and as many bytes are written by threads that
-// do nothing else, in turns, for each block size and number of writes in flight; both end with a sync. Files are
-// removed after each sample. Lines that begin with a brace are JSON.
+// Extents of 64 MiB of random bytes in the device's memory are captured, with the source compared before and after, by
+// digests on the host and on the device, and as many bytes are written by threads that do nothing else: in turns, for
+// each block size and number of writes in flight. All end with a sync. Files are removed after each sample. Lines that
+// begin with a brace are JSON.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -29,6 +30,7 @@
 #include "cc/base/units.h"
 #include "cc/capture/capture.h"
 #include "cc/device/gpu.h"
+#include "cc/device/place.h"
 #include "cc/file/blob_writer.h"
 #include "cc/hydrate/crew.h"
 #include "cc/sys/clock.h"
@@ -120,12 +122,17 @@ Result<Source> MakeSource(const Options& options) {
   return source;
 }
 
+struct Captures {
+  Place place = Place::kHost;
+  std::vector<double> wall_s;
+  CaptureReport::Stages stages;  // of the last one
+};
+
 struct Row {
   uint64_t block_bytes = 0;
   int in_flight = 0;
   std::vector<double> plain_s;
-  std::vector<double> capture_s;
-  CaptureReport::Stages stages;  // of the last capture
+  std::vector<Captures> captures;
 };
 
 Result<double> WritePlain(const Options& options, const Row& row, Crew& crew, std::span<std::byte> memory) {
@@ -151,16 +158,19 @@ Result<double> WritePlain(const Options& options, const Row& row, Crew& crew, st
   return watch.Seconds();
 }
 
-Result<double> Capture(const Options& options, Row& row, const Source& source) {
+Status Capture(const Options& options, const Row& row, const Source& source, Captures& captures) {
   ASSIGN_OR_RETURN(Layout layout, PlanLayout(source.specs));
   const CaptureOptions how{.backend = WriteBackend::kDirect,
                            .chunk_bytes = row.block_bytes,
                            .queue_depth = row.in_flight,
-                           .write_threads = row.in_flight};
+                           .write_threads = row.in_flight,
+                           .place = captures.place,
+                           .check_source = true};
   ASSIGN_OR_RETURN(const CapturedShard shard,
                    CaptureShard(options.path, kShard, std::move(layout), "{}", "{}", *source.gpu, how));
-  row.stages = shard.report.stages_s;
-  return shard.report.wall_s;
+  captures.stages = shard.report.stages_s;
+  captures.wall_s.push_back(shard.report.wall_s);
+  return Status::Ok();
 }
 
 double Median(std::vector<double> samples) {
@@ -181,9 +191,13 @@ Status Measure(const Options& options) {
   std::mt19937_64 random(1);
   FillRandom(random, BytesOf(memory));
   Crew crew("plain writes", "");
+  std::vector<Captures> captures = {{.place = Place::kHost, .wall_s = {}, .stages = {}}};
+  if (source.gpu->CanHashLeaves().ok()) captures.push_back({.place = Place::kDevice, .wall_s = {}, .stages = {}});
   std::vector<Row> rows;
   for (const uint64_t block_bytes : {512 * kKiB, kMiB}) {
-    for (const int in_flight : {8, 16, 32}) rows.push_back({.block_bytes = block_bytes, .in_flight = in_flight});
+    for (const int in_flight : {8, 16, 32}) {
+      rows.push_back({.block_bytes = block_bytes, .in_flight = in_flight, .plain_s = {}, .captures = captures});
+    }
   }
   const std::filesystem::path folder(options.path);
   for (int round = 0; round < options.rounds; ++round) {
@@ -193,26 +207,34 @@ Status Measure(const Options& options) {
       std::filesystem::remove(folder / kFile, ignored);
       ASSIGN_OR_RETURN(const double plain_s, std::move(plain));
       row.plain_s.push_back(plain_s);
-      Result<double> capture = Capture(options, row, source);
-      std::filesystem::remove_all(folder / kShard, ignored);
-      ASSIGN_OR_RETURN(const double capture_s, std::move(capture));
-      row.capture_s.push_back(capture_s);
-      std::fprintf(stderr, "%ju KiB x %d: plain %.2f s, capture %.2f s\n", row.block_bytes / kKiB, row.in_flight,
-                   plain_s, capture_s);
+      std::fprintf(stderr, "%ju KiB x %d: plain %.2f s\n", row.block_bytes / kKiB, row.in_flight, plain_s);
+      for (Captures& each : row.captures) {
+        const Status end = Capture(options, row, source, each);
+        std::filesystem::remove_all(folder / kShard, ignored);
+        RETURN_IF_ERROR(end);
+        std::fprintf(stderr, "  capture, digests %s: %.2f s\n", std::string(PlaceName(each.place)).c_str(),
+                     each.wall_s.back());
+      }
     }
   }
   double best = 0;
   for (const Row& row : rows) best = std::max(best, static_cast<double>(options.bytes) / Median(row.plain_s));
   for (const Row& row : rows) {
-    const double rate = static_cast<double>(options.bytes) / Median(row.capture_s);
-    std::printf("{\"block_bytes\":%ju,\"in_flight\":%d,\"plain_s\":[%s],\"capture_s\":[%s]}\n", row.block_bytes,
-                row.in_flight, List(row.plain_s).c_str(), List(row.capture_s).c_str());
-    std::printf(
-        "%5ju KiB x %2d: plain %.2f GB/s, capture %.2f GB/s, %.2f of the best plain one; the last one's copy %.2f, "
-        "digest %.2f, write %.2f, ring %.2f, sync %.2f s\n",
-        row.block_bytes / kKiB, row.in_flight, static_cast<double>(options.bytes) / Median(row.plain_s) / 1e9,
-        rate / 1e9, rate / best, row.stages.copy, row.stages.digest, row.stages.write, row.stages.ring,
-        row.stages.sync);
+    std::printf("{\"block_bytes\":%ju,\"in_flight\":%d,\"plain_s\":[%s]", row.block_bytes, row.in_flight,
+                List(row.plain_s).c_str());
+    for (const Captures& each : row.captures) {
+      std::printf(",\"capture_%s_s\":[%s]", std::string(PlaceName(each.place)).c_str(), List(each.wall_s).c_str());
+    }
+    std::printf("}\n%5ju KiB x %2d: plain %.2f GB/s\n", row.block_bytes / kKiB, row.in_flight,
+                static_cast<double>(options.bytes) / Median(row.plain_s) / 1e9);
+    for (const Captures& each : row.captures) {
+      const double rate = static_cast<double>(options.bytes) / Median(each.wall_s);
+      std::printf(
+          "  capture, digests %s: %.2f GB/s, %.3f of the best plain one; the last one's copy %.2f, digest %.2f, write "
+          "%.2f, ring %.2f, sync %.2f s\n",
+          std::string(PlaceName(each.place)).c_str(), rate / 1e9, rate / best, each.stages.copy, each.stages.digest,
+          each.stages.write, each.stages.ring, each.stages.sync);
+    }
   }
   return Status::Ok();
 }

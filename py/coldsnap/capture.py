@@ -32,6 +32,7 @@ def capture(
     store: Store | str | os.PathLike[str] | None = None,
     identity: Mapping[str, Any] | None = None,
     backend: str | None = None,
+    place: str | None = None,
     preverified: bool = False,
     replace: bool = False,
     scalars: Mapping[str, Any] | None = None,
@@ -51,6 +52,8 @@ def capture(
         identity: What the tensors are: a dict that JSON can hold. Equal identities are meant to have equal bytes. A
             store needs one.
         backend: ``python``, ``auto``, ``buffered`` or ``direct``; default ``python``. An explicit one works or raises.
+        place: Where digests are computed: ``host`` (of the staged bytes), ``device`` (by a kernel, of the tensors before
+            and after the copy), ``both``, or ``auto``: the device where that works. An explicit one works or raises.
         preverified: Read the durable blob again past the page cache, compare every digest before publishing, and then
             write a trust marker, so that restores here may leave out digests.
         replace: In a store, whether this may become current in the place of another artifact of the identity.
@@ -63,7 +66,8 @@ def capture(
     Raises:
         RequestInvalidError: Both or neither of path and store, or an argument, variable or tensor of the wrong kind.
         ExistsError: Something is at ``path``; or another artifact is current for the identity, and ``replace`` is False.
-        RouteUnavailableError: The backend, or reading past the page cache, does not work here; the message says why.
+        RouteUnavailableError: The backend, the place, or reading past the page cache does not work here; the message
+            says why.
         NoSpaceError: The file system has no room.
         DataLossError: A tensor changed while it was captured, the drive gave back other bytes, or the store has this
             artifact already and it is damaged.
@@ -84,7 +88,7 @@ def capture(
         check_arguments("capture", progress, cancel)
         request = _Request.checked(path, store, identity, scalars, preverified, replace)
         account.settings = settings.resolve_capture(
-            {"backend": backend, "verify_mode": "preverified" if preverified else None}, os.environ
+            {"backend": backend, "place": place, "verify_mode": "preverified" if preverified else None}, os.environ
         )
         ticker = Ticker(progress, cancel)
         work = ShardCapture(SHARD, sources_of(tensors), request.identity, request.scalars, ticker, account, resume=True)

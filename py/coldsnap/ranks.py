@@ -57,6 +57,7 @@ def capture_rank(
     store: Store | str | os.PathLike[str],
     identity: Mapping[str, Any],
     backend: str | None = None,
+    place: str | None = None,
     preverified: bool = False,
     replace: bool = False,
     scalars: Mapping[str, Any] | None = None,
@@ -73,6 +74,7 @@ def capture_rank(
         store: The store that all ranks share.
         identity: Of the artifact, equal in all ranks.
         backend: As of `coldsnap.capture`, as are the others; replicas that don't write compute digests in Python.
+        place: Where a rank that writes computes digests.
         preverified: In writing ranks.
         replace: Whether rank 0 may make this current in the place of another artifact.
         scalars: Of this rank's shard.
@@ -99,7 +101,7 @@ def capture_rank(
         _check_group(group)
         place = store if isinstance(store, Store) else Store(store)
         account.settings = settings.resolve_capture(
-            {"backend": backend, "verify_mode": "preverified" if preverified else None}, os.environ
+            {"backend": backend, "place": place, "verify_mode": "preverified" if preverified else None}, os.environ
         )
         meeting = Meeting(place, group, canonical(identity, "identity"), cancel)
         with meeting.taking_part():

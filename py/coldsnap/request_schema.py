@@ -213,6 +213,7 @@ OPERATIONS: tuple[Operation, ...] = (
             Field("identity", MAPPING, "what the tensors are"),
             Field("scalars", MAPPING, "values to keep beside the tensors"),
             Field("backend", one_of(*settings.CAPTURE_BACKENDS), "who writes, and by which route"),
+            Field("place", one_of(*settings.PLACES), "where digests are computed"),
             Field("preverified", FLAG, "read the durable blob again, and write a trust marker"),
             Field("replace", FLAG, "in a store, whether another artifact of the identity may be replaced"),
         ),

@@ -204,12 +204,7 @@ def _settle(account: receipts.Account, backend: settings.Setting, found: profile
             reasons = [{"code": "profile", "detail": calibrated}, *reasons]
         account.reasons = [chosen, *reasons]
         return
-    if account.settings["place"].value in ("device", "both"):
-        raise errors.RouteUnavailableError(
-            f"compute digests with place {account.settings['place'].value}: the provider python computes them on the host",
-            stage="digest",
-            remedy="use place host or auto, or backend auto, buffered, direct or gds",
-        )
+    settings.refuse_device_digests(account.settings["place"].value)
     default = {"code": "provider_default", "detail": "the library's default provider is python"}
     reasons = [chosen if by else default]
     if settings.native_library(os.environ) is not None:

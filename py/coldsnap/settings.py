@@ -150,6 +150,7 @@ CAPTURE: tuple[Spec, ...] = (
         "inline",
         "preverified: read the durable file again before it is published",
     ),
+    Spec("place", "COLDSNAP_VERIFY_PLACE", _one_of(PLACES), "auto", "where digests of the tensors are computed"),
     Spec("pinned_max_bytes", "COLDSNAP_PINNED_MAX_BYTES", parse_size, 512 * MIB, "most pinned memory, all local ranks"),
 )
 
@@ -188,6 +189,20 @@ def resolve_capture(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> 
     _warn_of_unknown(environ, _CAPTURE_PREFIX, {spec.variable for spec in CAPTURE})
     found = {spec.name: resolve_one(spec, explicit.get(spec.name), environ) for spec in CAPTURE}
     return found | {name: Setting(value, "default") for name, value in CAPTURE_RING.items()}
+
+
+def refuse_device_digests(place: str) -> None:
+    """The provider python computes digests on the host, so places that need a kernel are refused.
+
+    Raises:
+        RouteUnavailableError: ``place`` is ``device`` or ``both``.
+    """
+    if place in ("device", "both"):
+        raise errors.RouteUnavailableError(
+            f"compute digests with place {place}: the provider python computes them on the host",
+            stage="digest",
+            remedy="use place host or auto, or a native backend: auto, buffered or direct",
+        )
 
 
 def native_library(environ: Mapping[str, str]) -> tuple[str, str | None] | None:

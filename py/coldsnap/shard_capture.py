@@ -51,6 +51,7 @@ class ShardCapture:
 
         Raises:
             RequestInvalidError: The ring does not fit.
+            RouteUnavailableError: Digests are to be computed on the device, and the provider can't.
             PolicyRefusedError, IoError: The trust folder can't be trusted or made.
         """
         self._settle()
@@ -132,6 +133,7 @@ class ShardCapture:
             full, reasons = settings.fit_ring(full, native.limits())
             account.reasons = [*account.reasons, *reasons]
         else:
+            settings.refuse_device_digests(account.settings["place"].value)
             full |= {name: settings.Setting(value, "default") for name, value in _PYTHON_RING.items()}
         full["write_threads"] = full.pop("read_threads")
         account.settings = full | {"verify": settings.Setting("crc32+sha256", "default")}
@@ -188,6 +190,7 @@ class ShardCapture:
             streams=self._streams(),
             progress=self.tick,
             resume=self.resume,
+            place=self._value("place"),
         )
         self.account.place = found["place"]
         return found

@@ -26,6 +26,7 @@ from tests.capture import helpers
         ({"path": "missing/parent"}, "there is no folder"),
         ({"store": 7, "identity": {}}, "7 is no path"),
         ({"path": "a", "backend": "gds"}, "'gds' is unknown; the known ones: python, auto, buffered, direct"),
+        ({"path": "a", "place": "gpu"}, "'gpu' is unknown; the known ones: auto, host, device, both"),
         ({"path": "a", "identity": [1]}, "read identity: it is a list"),
         ({"path": "a", "identity": {"a": {"b": b"c"}}}, r"read identity.a.b: a bytes has no place in JSON"),
         ({"path": "a", "scalars": {1: 2}}, "the key 1 is a int"),
@@ -85,3 +86,23 @@ def test_an_artifact_is_never_replaced(tmp_path: pathlib.Path) -> None:
     with pytest.raises(coldsnap.ExistsError):
         coldsnap.capture({"other": np.ones(9)}, tmp_path / "artifact")
     assert helpers.files_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["device", "both"])
+@pytest.mark.parametrize("backend", helpers.BACKENDS)
+def test_digests_on_a_device_need_a_kernel(
+    backend: str, place: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked for in the environment, too: no other place is taken in its stead."""
+    monkeypatch.setenv("COLDSNAP_VERIFY_PLACE", place)
+    with pytest.raises(coldsnap.RouteUnavailableError) as found:
+        coldsnap.capture({"w": np.zeros(9)}, tmp_path / "a", backend=backend)
+    assert f"place {place}" in found.value.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_place_is_a_setting_of_the_receipt(tmp_path: pathlib.Path) -> None:
+    receipt = coldsnap.capture({"w": np.zeros(9)}, tmp_path / "a", backend="auto", place="host")
+    assert receipt.settings["place"].value == "host"
+    assert receipt.settings["place"].source == "explicit"
+    assert receipt.verify["place"] == "host"

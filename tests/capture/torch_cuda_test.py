@@ -46,9 +46,13 @@ def test_device_and_host_give_the_same_bytes(tmp_path: pathlib.Path) -> None:
     coldsnap.capture(host, tmp_path / "host", backend="python")
     expected = helpers.files_of(tmp_path / "host")
     for backend in helpers.BACKENDS:
-        receipt = coldsnap.capture(device, tmp_path / backend, backend=backend)
-        assert receipt.machine["gpu"] == torch.cuda.get_device_name()
-        assert helpers.files_of(tmp_path / backend) == expected, backend
+        for place in ("auto", "host") if backend == "python" else ("auto", "host", "device", "both"):
+            path = tmp_path / f"{backend}-{place}"
+            receipt = coldsnap.capture(device, path, backend=backend, place=place)
+            assert receipt.machine["gpu"] == torch.cuda.get_device_name()
+            best = "host" if backend == "python" else "device"
+            assert receipt.verify["place"] == (best if place == "auto" else place)
+            assert helpers.files_of(path) == expected, path.name
 
 
 @pytest.mark.parametrize("backend", helpers.BACKENDS)

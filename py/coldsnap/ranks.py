@@ -99,11 +99,11 @@ def capture_rank(
     try:
         check_arguments("capture", progress, cancel)
         _check_group(group)
-        place = store if isinstance(store, Store) else Store(store)
+        shared = store if isinstance(store, Store) else Store(store)
         account.settings = settings.resolve_capture(
             {"backend": backend, "place": place, "verify_mode": "preverified" if preverified else None}, os.environ
         )
-        meeting = Meeting(place, group, canonical(identity, "identity"), cancel)
+        meeting = Meeting(shared, group, canonical(identity, "identity"), cancel)
         with meeting.taking_part():
             tick = meeting.watched(Ticker(progress, cancel))
             text = canonical(scalars, "scalars")

@@ -37,6 +37,7 @@ WHOLE: dict[str, dict[str, Any]] = {
         "identity": {"model": "example"},
         "scalars": {"step": 7},
         "backend": "python",
+        "place": "host",
         "preverified": False,
         "replace": False,
     },

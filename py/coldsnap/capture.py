@@ -13,14 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coldsnap import errors, receipts, settings
 from coldsnap.artifact import load_native
 from coldsnap.receipts import Receipt
-from coldsnap.store import Published, Store
+from coldsnap.store import Published, Store, collected
 from coldsnap.ticker import Ticker, check_arguments
 from coldsnap.values import canonical, digest_of
+
+if TYPE_CHECKING:
+    from coldsnap.shard_capture import ShardCapture
 
 SHARD = "shard-00-00-00"
 
@@ -71,8 +74,8 @@ def capture(
         NoSpaceError: The file system has no room.
         DataLossError: A tensor changed while it was captured, the drive gave back other bytes, or the store has this
             artifact already and it is damaged.
-        PolicyRefusedError: Another capture to the path, or of the identity, is under way; or the trust folder can't be
-            trusted.
+        PolicyRefusedError: Another capture to the path, or of the identity, is under way; the store's cap has no room;
+            or the trust folder can't be trusted.
         Cancelled: ``cancel`` was set.
         IoError, CudaError, OutOfMemoryError: The machine failed.
         In each case nothing new is published, and nothing half-written stays. Each has ``receipt``.
@@ -90,9 +93,12 @@ def capture(
         account.settings = settings.resolve_capture(
             {"backend": backend, "place": place, "verify_mode": "preverified" if preverified else None}, os.environ
         )
+        if isinstance(request.place, Store):
+            account.settings = {**account.settings, "store_max_bytes": request.place.cap}
         ticker = Ticker(progress, cancel)
         work = ShardCapture(SHARD, sources_of(tensors), request.identity, request.scalars, ticker, account, resume=True)
         work.prepare()
+        request.make_room(work, account)
         with request.incoming(keep_shards=account.provider == "native") as incoming:
             record = work.write(incoming.path)
             publishing = time.monotonic()
@@ -143,6 +149,12 @@ class _Request:
             )
         place = _free_place(path) if store is None else store if isinstance(store, Store) else Store(store)  # type: ignore[arg-type]
         return cls(place, canonical(identity, "identity"), canonical(scalars, "scalars"), bool(replace))
+
+    def make_room(self, work: ShardCapture, account: receipts.Account) -> None:
+        """Keep the store within its cap, before anything is written."""
+        if isinstance(self.place, Store) and self.place.cap.value is not None:
+            removed = self.place.make_room(work.blob_bytes(), self.identity, self.replace)
+            account.reasons = [*account.reasons, *collected(removed)]
 
     @contextlib.contextmanager
     def incoming(self, *, keep_shards: bool) -> Iterator[Any]:

@@ -43,7 +43,7 @@ def _mount_of(fd: int) -> tuple[str | None, str | None]:
         before, _, after = line.partition(" - ")
         fields = before.split(" ")
         if len(fields) > 4 and fields[0] == number and after:
-            return after.split(" ")[0], _unescape(fields[4])
+            return after.split(" ")[0], unescape(fields[4])
     return None, None
 
 
@@ -80,6 +80,6 @@ def _lines(path: str) -> list[str]:
         return []  # no /proc here, or a locked-down one: the answer then says less
 
 
-def _unescape(text: str) -> str:
+def unescape(text: str) -> str:
     r"""Undo mountinfo's octal escapes (``\040`` is a space)."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

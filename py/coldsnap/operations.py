@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coldsnap import errors, receipt_log, receipts, state, tensor_files
+from coldsnap import errors, receipt_log, receipts, state, store_place, tensor_files
 from coldsnap.artifact import open_artifact
 from coldsnap.capture import capture
 from coldsnap.destinations import numpy_destinations, torch_destinations
@@ -93,24 +93,31 @@ def _flag(name: str, value: Any) -> str:
 
 def _capture(values: dict[str, Any], progress: Progress) -> Outcome:
     begin = time.monotonic()
+    arguments = {name: value for name, value in values.items() if name != "source"}
     try:
-        if "path" in values and os.path.lexists(values["path"]):  # before gigabytes are read in vain
+        if "path" not in values:
+            store = store_place.chosen(values.get("store"), os.environ)
+            store_place.require_lasting(store)
+            arguments["store"] = store.value
+        elif os.path.lexists(values["path"]):  # before gigabytes are read in vain
             raise errors.ExistsError(
                 f"capture to {values['path']}: it is there already", stage="publish", remedy="name a new path"
             )
-        source = values["source"]
-        tensors = (
-            tensor_files.read_safetensors(source["safetensors"])
-            if "safetensors" in source
-            else tensor_files.read_numpy(source["numpy"])
-        )
+        tensors = _source(values["source"])
+        if "path" not in values:
+            store_place.require_free(store, sum(tensor.nbytes for tensor in tensors.values()))
     except BaseException as failure:
         _account_for(failure, receipts.Account("capture", wall_s=time.monotonic() - begin))
         raise
-    arguments = {name: value for name, value in values.items() if name != "source"}
     receipt = capture(tensors, **arguments, progress=progress)
-    place = values.get("path") or Store(values["store"]).folder_of(values["identity"]) / str(receipt.artifact_root)
+    place = values.get("path") or Store(arguments["store"]).folder_of(values["identity"]) / str(receipt.artifact_root)
     return Outcome(receipt, {"path": str(place), "tensors": len(tensors)})
+
+
+def _source(source: dict[str, Any]) -> dict[str, Any]:
+    if "safetensors" in source:
+        return tensor_files.read_safetensors(source["safetensors"])
+    return tensor_files.read_numpy(source["numpy"])
 
 
 def _hydrate(values: dict[str, Any], progress: Progress) -> Outcome:

@@ -103,6 +103,7 @@ def capture_rank(
         account.settings = settings.resolve_capture(
             {"backend": backend, "place": place, "verify_mode": "preverified" if preverified else None}, os.environ
         )
+        account.settings = {**account.settings, "store_max_bytes": shared.cap}
         meeting = Meeting(shared, group, canonical(identity, "identity"), cancel)
         with meeting.taking_part():
             tick = meeting.watched(Ticker(progress, cancel))

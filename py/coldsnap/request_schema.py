@@ -41,10 +41,17 @@ class Field(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What holds between keys: exactly one of ``one_of``, and a key of ``needs`` only beside the key it names."""
+    """What holds between keys.
+
+    Attributes:
+        one_of: Exactly one of these is there.
+        any_of: One of these is there, or several.
+        excludes: A key, and those that can't stand beside it.
+    """
 
     one_of: tuple[str, ...] = ()
-    needs: tuple[tuple[str, str], ...] = ()
+    any_of: tuple[str, ...] = ()
+    excludes: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 _NO_RULES = Rules()
@@ -152,8 +159,12 @@ def object_of(fields: Sequence[Field], rules: Rules = _NO_RULES) -> Kind:
     }
     if rules.one_of:
         schema["oneOf"] = [{"required": [name]} for name in rules.one_of]
-    if rules.needs:
-        schema["dependentRequired"] = {name: [needed] for name, needed in rules.needs}
+    if rules.any_of:
+        schema["anyOf"] = [{"required": [name]} for name in rules.any_of]
+    if rules.excludes:
+        schema["dependentSchemas"] = {
+            name: {"properties": {other: False for other in others}} for name, others in rules.excludes
+        }
     return Kind(check, schema)
 
 
@@ -209,7 +220,7 @@ OPERATIONS: tuple[Operation, ...] = (
         (
             Field("source", _SOURCE, "where the tensors are", required=True),
             Field("path", PATH, "the artifact's folder, which must not be there"),
-            Field("store", PATH, "the store's folder"),
+            Field("store", PATH, "the store's folder; without path and store COLDSNAP_STORE, else the default store"),
             Field("identity", MAPPING, "what the tensors are"),
             Field("scalars", MAPPING, "values to keep beside the tensors"),
             Field("backend", one_of(*settings.CAPTURE_BACKENDS), "who writes, and by which route"),
@@ -217,7 +228,7 @@ OPERATIONS: tuple[Operation, ...] = (
             Field("preverified", FLAG, "read the durable blob again, and write a trust marker"),
             Field("replace", FLAG, "in a store, whether another artifact of the identity may be replaced"),
         ),
-        Rules(one_of=("path", "store"), needs=(("store", "identity"), ("replace", "store"))),
+        Rules(any_of=("path", "identity"), excludes=(("path", ("store", "replace")),)),
     ),
     Operation(
         "hydrate",
@@ -294,9 +305,12 @@ def _check_rules(found: dict[str, Any], rules: Rules, where: str) -> None:
     if rules.one_of and len(given) != 1:
         which = " and ".join(given) if given else "none"
         raise ValueError(f"{where} has {which} of {', '.join(rules.one_of)}, and takes exactly one")
-    for name, needed in rules.needs:
-        if name in found and needed not in found:
-            raise ValueError(f"{_below(where, name)} needs {needed!r} beside it")
+    if rules.any_of and not found.keys() & set(rules.any_of):
+        raise ValueError(f"{where} has none of {', '.join(rules.any_of)}, and takes at least one")
+    for name, others in rules.excludes:
+        for other in others:
+            if name in found and other in found:
+                raise ValueError(f"{_below(where, other)} can't stand beside {name!r}")
 
 
 class _Twice(dict[str, Any]):

@@ -1,4 +1,4 @@
-"""The settings of hydration: one table, one way to find each value, and who chose it.
+"""The settings: one table, one way to find each value, and who chose it.
 
 Explicit argument > environment > default. A value that cannot work is refused with the values that can; nothing is
 silently replaced. The receipt echoes every value with its source.
@@ -6,8 +6,9 @@ silently replaced. The receipt echoes every value with its source.
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +31,13 @@ VERIFY_MODES = ("crc32", "crc32+sha256", "none")
 TRUST_MODES = ("inline", "preverified")
 PLACES = ("auto", "host", "device", "both")
 KEEP_POLICIES = ("auto", "yes", "no")
+MODES = ("auto", "capture", "restore", "off")
 
 # Of a capture, whose threads wait for the drive and not for a core (bench/micro/capture_bench.cc).
 CAPTURE_RING = {"chunk_bytes": 1 * MIB, "queue_depth": 16, "read_threads": 16}
 _SIZE_UNITS = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
-_PREFIX, _CAPTURE_PREFIX = "COLDSNAP_HYDRATION_", "COLDSNAP_CAPTURE_"
+_PREFIX = "COLDSNAP_HYDRATION_"
+_OURS, _TESTS = "COLDSNAP_", "COLDSNAP_TEST_"  # what begins with the second one is between the build and its tests
 # No rows of the table: a receipt holds no path, so it names the library among its versions.
 NATIVE_LIBRARY = "COLDSNAP_HYDRATION_NATIVE_LIBRARY"
 NATIVE_SHA256 = "COLDSNAP_HYDRATION_NATIVE_SHA256"
@@ -122,6 +125,15 @@ def _one_of(known: tuple[str, ...]) -> Callable[[Any, str], str]:
     return parse
 
 
+def _parse_path(value: Any, label: str) -> str:
+    # The processes of one engine may have different working folders, and each would mean another place.
+    if not isinstance(value, str) or not os.path.isabs(value) or "\0" in value:
+        raise errors.RequestInvalidError(
+            f"read {label}: {_show(value)} is no absolute path", remedy="give an absolute path"
+        )
+    return value
+
+
 def _show(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
@@ -159,6 +171,40 @@ KEEP_CACHED = Spec(
     "keep_cached", "COLDSNAP_KEEP_CACHED", _one_of(KEEP_POLICIES), "auto", "whether the blob stays in the page cache"
 )
 
+# Of a store: which one where none is named (`coldsnap.store_place` knows the default), and how much may be in it.
+STORE = Spec("store", "COLDSNAP_STORE", _parse_path, None, "the store, where none is named")
+STORE_MAX_BYTES = Spec(
+    "store_max_bytes", "COLDSNAP_STORE_MAX_BYTES", parse_size, None, "most bytes of all blobs in a store"
+)
+
+# Of an engine's start, for its adapter.
+ARTIFACT = Spec("artifact", "COLDSNAP_ARTIFACT", _parse_path, None, "one artifact to restore from; never written to")
+MODE = Spec("mode", "COLDSNAP_MODE", _one_of(MODES), "auto", "what a start may do: restore, capture, both or neither")
+START: tuple[Spec, ...] = (STORE, STORE_MAX_BYTES, ARTIFACT, MODE)
+
+# What other modules read (`coldsnap.state`, `coldsnap.trust`), and what only the build does.
+STATE_VARIABLES = (
+    "COLDSNAP_STATE_DIR",
+    "COLDSNAP_TRUST_DIR",
+    "COLDSNAP_RECEIPT_DIR",
+    "COLDSNAP_PROFILE",
+    "COLDSNAP_TRUST_MANIFEST",
+    "COLDSNAP_TRUST_GROUP",
+)
+BUILD_VARIABLES = (
+    "COLDSNAP_PYTHON",
+    "COLDSNAP_CUDA",
+    "COLDSNAP_TORCH",
+    "COLDSNAP_DEPS",
+    "COLDSNAP_NO_INSTALL",
+    "COLDSNAP_RULES_CUDA",
+    "COLDSNAP_BUILDIFIER",
+)
+KNOWN: frozenset[str] = frozenset(
+    {spec.variable for spec in (*HYDRATION, *CAPTURE, *START, KEEP_CACHED)}
+    | {NATIVE_LIBRARY, NATIVE_SHA256, *STATE_VARIABLES, *BUILD_VARIABLES}
+)
+
 
 def resolve(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Setting]:
     """Find every setting's value and source.
@@ -172,7 +218,7 @@ def resolve(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
     Raises:
         RequestInvalidError: A value is of the wrong kind, out of range or unknown.
     """
-    _warn_of_unknown(environ, _PREFIX, {spec.variable for spec in HYDRATION} | {NATIVE_LIBRARY, NATIVE_SHA256})
+    _warn_of_unknown(environ)
     native_library(environ)  # refuses what makes no sense, also where no library will be called
     return {spec.name: resolve_one(spec, explicit.get(spec.name), environ) for spec in HYDRATION}
 
@@ -186,7 +232,7 @@ def resolve_capture(explicit: Mapping[str, Any], environ: Mapping[str, str]) -> 
     Raises:
         RequestInvalidError: A value is of the wrong kind, out of range or unknown.
     """
-    _warn_of_unknown(environ, _CAPTURE_PREFIX, {spec.variable for spec in CAPTURE})
+    _warn_of_unknown(environ)
     found = {spec.name: resolve_one(spec, explicit.get(spec.name), environ) for spec in CAPTURE}
     return found | {name: Setting(value, "default") for name, value in CAPTURE_RING.items()}
 
@@ -238,12 +284,12 @@ def resolve_one(spec: Spec, given: Any, environ: Mapping[str, str]) -> Setting:
     return Setting(spec.default, "default")
 
 
-def _warn_of_unknown(environ: Mapping[str, str], prefix: str, known: Set[str]) -> None:
+def _warn_of_unknown(environ: Mapping[str, str]) -> None:
     for variable in environ:
-        if variable.startswith(prefix) and variable not in known:
+        if variable.startswith(_OURS) and not variable.startswith(_TESTS) and variable not in KNOWN:
             import difflib  # only a misspelling pays for it
 
-            near = difflib.get_close_matches(variable, known, n=1, cutoff=0.0)[0]
+            near = difflib.get_close_matches(variable, sorted(KNOWN), n=1, cutoff=0.0)[0]
             warnings.warn(
                 f"{variable} is no setting of coldsnap and has no effect; the nearest is {near}", stacklevel=4
             )

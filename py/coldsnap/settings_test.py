@@ -124,10 +124,35 @@ def test_a_misspelt_variable_is_warned_of_with_the_nearest_name() -> None:
         settings.resolve({}, {"COLDSNAP_HYDRATION_QUEUE_DEPHT": "4"})
 
 
+@pytest.mark.parametrize(
+    ("variable", "near"), [("COLDSNAP_STOER", "COLDSNAP_STORE"), ("COLDSNAP_MOD", "COLDSNAP_MODE")]
+)
+def test_one_without_a_longer_prefix_too(variable: str, near: str) -> None:
+    for resolve in (settings.resolve, settings.resolve_capture):
+        with pytest.warns(UserWarning, match=f"{variable} is no setting of coldsnap.*the nearest is {near}$"):
+            resolve({}, {variable: "x"})
+
+
 def test_other_variables_are_nobody_s_business() -> None:
+    known = dict.fromkeys((*settings.STATE_VARIABLES, *settings.BUILD_VARIABLES), "x")
+    known |= {"COLDSNAP_STORE": "s", "COLDSNAP_STORE_MAX_BYTES": "m", "COLDSNAP_ARTIFACT": "a", "COLDSNAP_MODE": "m"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        settings.resolve({}, {"COLDSNAP_PYTHON": "x", "PATH": "y", "COLDSNAP_HYDRATION_BACKEND": "auto"})
+        settings.resolve({}, known | {"COLDSNAP_TEST_DEVICE": "x", "PATH": "y", "COLDSNAP_HYDRATION_BACKEND": "auto"})
+
+
+def test_what_a_start_goes_by() -> None:
+    for mode in ("auto", "capture", "restore", "off"):
+        assert settings.resolve_one(settings.MODE, None, {"COLDSNAP_MODE": mode}) == Setting(mode, "environment")
+    assert settings.resolve_one(settings.MODE, None, {}) == Setting("auto", "default")
+    with pytest.raises(
+        errors.RequestInvalidError, match="COLDSNAP_MODE: 'on' is unknown; the known ones: auto, capture"
+    ):
+        settings.resolve_one(settings.MODE, None, {"COLDSNAP_MODE": "on"})
+    found = settings.resolve_one(settings.ARTIFACT, None, {"COLDSNAP_ARTIFACT": "/models/a"})
+    assert found == Setting("/models/a", "environment")
+    with pytest.raises(errors.RequestInvalidError, match="read COLDSNAP_ARTIFACT: 'a' is no absolute path"):
+        settings.resolve_one(settings.ARTIFACT, None, {"COLDSNAP_ARTIFACT": "a"})
 
 
 def limits(cores: int = 4, **others: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from coldsnap import errors, python_capture, receipts, settings, state, trust
 from coldsnap.artifact import load_native, open_artifact
 from coldsnap.python_provider import Tick
 from coldsnap.sources import Sources
-from coldsnap.store import Published
+from coldsnap.store import Published, collected
 from coldsnap.values import canonical
 from coldsnap.version import VERSION
 
@@ -58,6 +58,15 @@ class ShardCapture:
         if self.preverified:
             with state.opened(state.TRUST, os.environ, make=True):
                 pass
+
+    def blob_bytes(self) -> int:
+        """Bytes of the blob that `write` would write.
+
+        Raises:
+            RequestInvalidError: The tensors are nothing that the format can hold.
+        """
+        nbytes: int = load_native().plan_layout(self.sources.rows).blob_bytes
+        return nbytes
 
     def write(self, folder: str) -> str:
         """Write the shard, durably, into a folder that is not published yet; its record.
@@ -105,6 +114,7 @@ class ShardCapture:
         if published.already_present:
             detail = f"the store has {published.artifact_root} already, and every digest of it was compared"
             account.reasons = [*account.reasons, {"code": "already_present", "detail": detail}]
+        account.reasons = [*account.reasons, *collected(published.removed)]
         if self.preverified:
             account.reasons = [*account.reasons, self._admitted(published.path)]
 

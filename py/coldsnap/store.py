@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coldsnap import errors, records
+from coldsnap import errors, records, settings
 from coldsnap.artifact import Artifact, load_native, open_artifact, shard_names
 from coldsnap.new_file import make_folder, make_folders, read_small, remove_tree, replace_file, saying, sync_folder
 from coldsnap.values import canonical, digest_of
@@ -58,11 +58,12 @@ class StoredArtifact(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What became of a capture: its root, its folder, and whether the store had it already."""
+    """What became of a capture: its root, its folder, whether the store had it already, and what went to make room."""
 
     artifact_root: str
     path: Path
     already_present: bool
+    removed: tuple[StoredArtifact, ...] = ()
 
 
 class Store:
@@ -70,15 +71,27 @@ class Store:
 
     Args:
         path: The folder. Everybody who may write to it decides what is restored from it.
+        max_bytes: Most bytes of all blobs together, as a number or as text such as ``500GiB``: who captures removes the
+            oldest artifacts, or is refused. Default: COLDSNAP_STORE_MAX_BYTES; without it, any number.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, max_bytes: int | str | None = None) -> None:
         text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
         if not isinstance(text, str) or not text or "\0" in text:
             raise errors.RequestInvalidError(
                 f"use a store: {path!r} is no path", remedy="give its folder as str or PathLike[str]"
             )
         self.path = Path(text)
+        self._max_bytes = None if max_bytes is None else settings.parse_size(max_bytes, "max_bytes")
+
+    @property
+    def cap(self) -> settings.Setting:
+        """Most bytes of all blobs together, None for any number, and who chose it.
+
+        Raises:
+            RequestInvalidError: COLDSNAP_STORE_MAX_BYTES is no size.
+        """
+        return settings.resolve_one(settings.STORE_MAX_BYTES, self._max_bytes, os.environ)
 
     def folder_of(self, identity: Any) -> Path:
         """Where the artifacts of an identity lie, whether there are any or not.
@@ -86,7 +99,11 @@ class Store:
         Raises:
             RequestInvalidError: The identity is nothing that JSON can hold.
         """
-        return self.path / digest_of(canonical(identity, "identity"))
+        return self.folder_of_text(canonical(identity, "identity"))
+
+    def folder_of_text(self, identity: str) -> Path:
+        """The same of an identity that is canonical JSON already."""
+        return self.path / digest_of(identity)
 
     def current(self, identity: Any) -> Path | None:
         """The folder of the identity's current artifact; None where there is none.
@@ -165,7 +182,7 @@ class Store:
         with self._locked():
             every = self.ls()
             total, removed = sum(entry.nbytes for entry in every), []
-            for entry in sorted(every, key=lambda entry: (entry.current, -entry.age_s)):
+            for entry in _oldest_first(every):
                 too_old = max_age_s is not None and entry.age_s > max_age_s
                 too_large = max_bytes is not None and total > max_bytes
                 if (
@@ -175,6 +192,33 @@ class Store:
                 ):
                     removed.append(entry)
                     total -= entry.nbytes
+        self._empty_trash()
+        return removed
+
+    def make_room(self, nbytes: int, identity: str, replace: bool) -> tuple[StoredArtifact, ...]:
+        """Remove the oldest artifacts, current ones last, until a new blob is within the cap; nothing without a cap.
+
+        What is open in any process of this machine stays, and so does the current artifact of the identity. Where that
+        is not to be replaced, nothing will be added and nothing is done.
+
+        Args:
+            nbytes: Bytes of the new blobs.
+            identity: Of what is to be captured, canonical JSON.
+            replace: Whether it may become current in the place of another artifact.
+        Returns:
+            What was removed.
+        Raises:
+            PolicyRefusedError: That doesn't suffice; the message has the bytes needed and available. Nothing was removed.
+            IoError: A folder can't be moved or removed.
+        """
+        if self.cap.value is None:
+            return ()
+        folder = self.folder_of_text(identity)
+        if not replace and _current_root(folder) is not None:
+            return ()
+        make_folders(self.path)
+        with self._locked():
+            removed = self._room_made(nbytes, folder.name)
         self._empty_trash()
         return removed
 
@@ -215,8 +259,10 @@ class Store:
             IoError, NoSpaceError: A system call failed. Nothing appeared.
         """
         root = artifact_root(identity, shards)
-        folder = self.path / digest_of(identity)
+        folder = self.folder_of_text(identity)
+        nbytes = sum(json.loads(record)["blob_bytes"] for record in shards)
         while True:
+            removed: tuple[StoredArtifact, ...] = ()
             with contextlib.ExitStack() as stack:
                 present = (folder / root).exists()
                 if present:
@@ -226,6 +272,7 @@ class Store:
                     continue  # it appeared, or was removed, in between
                 self._refuse_another(folder, root, replace)
                 if not present:
+                    removed = self._room_made(nbytes, folder.name)
                     self._move(incoming, shards, identity, capture, folder / root)
                 try:
                     _point(folder, root)
@@ -233,7 +280,9 @@ class Store:
                     if not present:
                         self._trashed(folder / root, False)
                     raise
-                return Published(root, folder / root, present)
+            if removed:
+                self._empty_trash()
+            return Published(root, folder / root, present, removed)
 
     def _refuse_another(self, folder: Path, root: str, replace: bool) -> None:
         now = _current_root(folder)
@@ -243,6 +292,35 @@ class Store:
             f"publish artifact {root} in {folder}: the current one of this identity is {now}, with other content",
             stage="publish",
             remedy="name what differs in the identity, or pass replace=True",
+        )
+
+    def _room_made(self, nbytes: int, identity_digest: str) -> tuple[StoredArtifact, ...]:
+        """Make room for a blob within the cap, as `make_room` says; the caller has the store's lock."""
+        cap = self.cap.value
+        if cap is None:
+            return ()
+        every, going = self.ls(), []
+        excess = sum(entry.nbytes for entry in every) + nbytes - cap
+        for entry in _oldest_first(every):
+            needed = excess > 0 and not (entry.current and entry.identity_digest == identity_digest)
+            if needed and _is_unused(entry.path):
+                going.append(entry)
+                excess -= entry.nbytes
+        if excess > 0:
+            raise self._no_room(nbytes, excess)
+        removed = []
+        for entry in going:
+            if not self._trashed(entry.path, entry.current):  # opened a moment ago
+                raise self._no_room(nbytes, entry.nbytes)
+            removed.append(entry)
+        return tuple(removed)
+
+    def _no_room(self, nbytes: int, excess: int) -> errors.Error:
+        return errors.PolicyRefusedError(
+            f"capture a blob of {nbytes} bytes into store {self.path}: its cap is {self.cap.value} bytes, and artifacts "
+            f"that are in use, or current for this identity, leave {max(0, nbytes - excess)} of them",
+            stage="publish",
+            remedy=f"raise {settings.STORE_MAX_BYTES.variable}, or close what has artifacts open",
         )
 
     def _move(self, incoming: Any, shards: Sequence[str], identity: str, capture: str, destination: Path) -> None:
@@ -290,6 +368,12 @@ class Store:
             return
         for path in list(trash.iterdir()):
             remove_tree(path)
+
+
+def collected(removed: Sequence[StoredArtifact]) -> list[dict[str, str]]:
+    """The reason for a receipt, for each artifact that was removed to keep a store within its cap."""
+    detail = "{} went, {} bytes, so that the store keeps to its cap"
+    return [{"code": "store_collected", "detail": detail.format(each.artifact_root, each.nbytes)} for each in removed]
 
 
 def artifact_root(identity: str, shards: Sequence[str]) -> str:
@@ -360,6 +444,16 @@ def _verified(path: Path) -> Iterator[None]:
     with open_artifact(path, shard=shard_names(path)[0]):
         verify(path)
         yield
+
+
+def _oldest_first(entries: Sequence[StoredArtifact]) -> list[StoredArtifact]:
+    """In the order in which they go: current ones behind all others."""
+    return sorted(entries, key=lambda entry: (entry.current, -entry.age_s))
+
+
+def _is_unused(path: Path) -> bool:
+    with _exclusive(path) as alone:
+        return alone
 
 
 @contextlib.contextmanager

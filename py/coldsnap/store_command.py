@@ -9,13 +9,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from coldsnap import errors, packing, quarantine, records, settings, terminal
+from coldsnap import errors, packing, quarantine, records, settings, store_place, terminal
 from coldsnap._bench.sizes import format_size
 from coldsnap.artifact import open_artifact, shard_names
 from coldsnap.store import Store, StoredArtifact
 from coldsnap.verify import verify
 
-_STORE, _MAX_BYTES = "COLDSNAP_STORE", "COLDSNAP_STORE_MAX_BYTES"
+_MAX_BYTES = settings.STORE_MAX_BYTES.variable
 _SHOWN = 12  # hex digits of a root: enough to tell artifacts apart, and to name one
 _DAY_S = 86_400.0
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    shared.add_argument("--store", metavar="DIR", help=f"the store; {_STORE} where it is left out")
+    shared.add_argument("--store", metavar="DIR", help="the store; COLDSNAP_STORE else, or the default")
     shared.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the answer as one line")
     parser = terminal.parser_for("store", "Look after a store.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -133,14 +133,13 @@ def _unquarantine(flags: argparse.Namespace) -> int:
 
 
 def _gc(flags: argparse.Namespace) -> int:
-    text = flags.max_bytes or os.environ.get(_MAX_BYTES)
-    max_bytes = None if not text else settings.parse_size(text, "--max-bytes" if flags.max_bytes else _MAX_BYTES)
+    store = _store(flags)
+    max_bytes = settings.parse_size(flags.max_bytes, "--max-bytes") if flags.max_bytes else store.cap.value
     if max_bytes is None and flags.max_age_days is None:
         raise errors.RequestInvalidError(
             "collect in a store: nothing says what is too much", remedy="give --max-bytes or --max-age-days"
         )
     max_age_s = None if flags.max_age_days is None else flags.max_age_days * _DAY_S
-    store = _store(flags)
     removed = store.gc(max_bytes=max_bytes, max_age_s=max_age_s, keep_current=not flags.not_even_current)
     nbytes = sum(entry.nbytes for entry in removed)
     if flags.json:
@@ -164,14 +163,15 @@ def _pack(flags: argparse.Namespace) -> int:
 
 
 def _unpack(flags: argparse.Namespace) -> int:
-    found = packing.unpack(
-        Path(flags.file), _store(flags, make=True), replace=flags.replace, progress=terminal.progress()
-    )
+    store = _store(flags, make=True)
+    found = packing.unpack(Path(flags.file), store, replace=flags.replace, progress=terminal.progress())
+    removed = [entry.artifact_root for entry in found.removed]
     if flags.json:
-        terminal.print_json(
-            {"format": 1, "artifact_root": found.artifact_root, "already_present": found.already_present}
-        )
+        known = {"artifact_root": found.artifact_root, "already_present": found.already_present, "removed": removed}
+        terminal.print_json({"format": 1, **known})
     else:
+        for root in removed:
+            print(f"removed {root}, so that the store keeps to its cap")
         print(f"{found.artifact_root}: {'was there already' if found.already_present else 'unpacked'}, and is current")
     return 0
 
@@ -180,12 +180,14 @@ _WORK = {"ls": _ls, "verify": _verify, "unquarantine": _unquarantine, "gc": _gc,
 
 
 def _store(flags: argparse.Namespace, *, make: bool = False) -> Store:
-    where = flags.store or os.environ.get(_STORE)
-    if not where:
-        raise errors.RequestInvalidError("use a store: none is named", remedy=f"give --store, or set {_STORE}")
-    if not make and not Path(where).is_dir():
-        raise errors.RequestInvalidError(f"use store {where}: it is no folder", remedy="name a store that is there")
-    return Store(where)
+    found = store_place.chosen(flags.store, os.environ)
+    if make:
+        store_place.require_lasting(found)
+    elif not Path(found.value).is_dir():
+        raise errors.RequestInvalidError(
+            f"use store {found.value}: it is no folder", remedy="give --store, or set COLDSNAP_STORE"
+        )
+    return Store(found.value)
 
 
 def _entry(store: Store, root: str) -> StoredArtifact:

@@ -6,13 +6,14 @@ import json
 import os
 import pathlib
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import coldsnap
-from coldsnap import cli, errors, quarantine
+from coldsnap import cli, errors, mounts, operations, quarantine, request_schema
 
 A, B = {"model": "a"}, {"model": "b"}
 
@@ -176,6 +177,7 @@ def test_pack_and_unpack(store: coldsnap.Store, tmp_path: pathlib.Path, capsys: 
         (["verify", "xyz"], "it is no root; give 8 to 64"),
         (["verify", "00000000"], "there is none; see coldsnap store ls"),
         (["ls", "--store", "/nowhere"], "use store /nowhere: it is no folder"),
+        (["gc"], "nothing says what is too much"),
         (["gc", "--max-bytes", "much"], "'much' is no size"),
     ],
 )
@@ -186,11 +188,78 @@ def test_bad_requests(
     assert text in capsys.readouterr().err
 
 
-def test_a_store_must_be_named(
-    store: coldsnap.Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_default_store_is_used_where_none_is_named(
+    store: coldsnap.Store, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLDSNAP_STORE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert run("ls") == 2
-    assert (
-        capsys.readouterr().err == "coldsnap store: use a store: none is named; give --store, or set COLDSNAP_STORE\n"
-    )
+    remedy = "give --store, or set COLDSNAP_STORE"
+    assert capsys.readouterr().err == f"coldsnap store: use store {tmp_path}/coldsnap: it is no folder; {remedy}\n"
+    store.path.rename(tmp_path / "coldsnap")
+    assert run("ls") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "3 artifacts, 768 KiB"
+
+
+def test_nothing_is_unpacked_into_a_default_store_that_passes_with_the_container(
+    store: coldsnap.Store, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("pack", roots(store)[0], tmp_path / "a.tar") == 0
+    monkeypatch.delenv("COLDSNAP_STORE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(mounts, "of_descriptor", lambda fd: mounts.FileSystem("overlay", None, "/"))
+    assert run("unpack", tmp_path / "a.tar") == 3
+    assert f"the default store {tmp_path}/coldsnap: {tmp_path} is on overlay" in capsys.readouterr().err
+    assert not (tmp_path / "coldsnap").exists()
+    monkeypatch.setattr(mounts, "of_descriptor", lambda fd: mounts.FileSystem("ext4", None, "/"))
+    assert run("unpack", tmp_path / "a.tar") == 0
+    assert roots(coldsnap.Store(tmp_path / "coldsnap")) == [roots(store)[0]]
+
+
+def test_unpack_says_what_went(
+    store: coldsnap.Store, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_size = {entry.nbytes: entry.artifact_root for entry in store.ls()}
+    small, large = by_size[min(by_size)], by_size[max(by_size)]
+    for root in (small, large):
+        assert run("pack", root, tmp_path / f"{root}.tar") == 0
+    monkeypatch.setenv("COLDSNAP_STORE", str(tmp_path / "other"))
+    assert run("unpack", tmp_path / f"{small}.tar") == 0
+    monkeypatch.setenv("COLDSNAP_STORE_MAX_BYTES", str(max(by_size)))
+    capsys.readouterr()
+    assert answer(capsys, "unpack", tmp_path / f"{large}.tar")["removed"] == [small]
+    assert run("unpack", tmp_path / f"{small}.tar") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"removed {large}, so that the store keeps to its cap",
+        f"{small}: unpacked, and is current",
+    ]
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "default"])
+def test_a_request_captures_into_the_store_of_the_variable_or_the_default(
+    named: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLDSNAP_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("COLDSNAP_STORE", str(tmp_path / "named") if named else "")
+    np.save(tmp_path / "w.npy", np.ones(9))
+    source = {"numpy": str(tmp_path / "w.npy")}
+    text = json.dumps({"format": 1, "operation": "capture", "source": source, "identity": A}).encode()
+    request = request_schema.parse(text)
+    for kind in ("tmpfs", "ext4"):
+        monkeypatch.setattr(mounts, "of_descriptor", lambda fd, kind=kind: mounts.FileSystem(kind, None, "/"))
+        if kind == "tmpfs" and not named:
+            with pytest.raises(errors.PolicyRefusedError, match="on tmpfs") as caught:
+                operations.run(request, lambda done, total: None)
+            assert caught.value.receipt is not None
+        else:
+            found = operations.run(request, lambda done, total: None)
+            assert found.report is not None
+            place = tmp_path / ("named" if named else "coldsnap")
+            assert found.report["path"] == str(coldsnap.Store(place).current(A))
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_frsize=1, f_blocks=0, f_bavail=1))
+    if named:
+        assert operations.run(request, lambda done, total: None).receipt.ok
+        return
+    with pytest.raises(errors.NoSpaceError, match="a blob of 72 bytes into the default store"):
+        operations.run(request, lambda done, total: None)

@@ -20,9 +20,20 @@ _KNOWN = {
     "verify": settings.VERIFY_MODES,
     "verify_mode": settings.TRUST_MODES,
     "place": settings.PLACES,
+    "mode": settings.MODES,
 }
 _COUNTS = {"queue_depth": settings.MAX_QUEUE_DEPTH, "read_threads": settings.MAX_READ_THREADS}
 _SIZE = "`67108864`, `64MiB`"
+_SIZES = ("pinned_max_bytes", "store_max_bytes")
+_PATHS = ("store", "artifact")
+# Where a default follows from the machine.
+_DEFAULTS = {
+    "queue_depth": "from the machine",
+    "read_threads": "from the machine",
+    "store": "`coldsnap` in the user's XDG cache folder",
+    "store_max_bytes": "any number",
+    "artifact": "none",
+}
 
 
 def accepted(name: str) -> str:
@@ -33,8 +44,10 @@ def accepted(name: str) -> str:
         return f"1 to {_COUNTS[name]}"
     if name == "chunk_bytes":
         return f"a size, a multiple of {settings.LEAF_BYTES}: {_SIZE}"
-    if name == "pinned_max_bytes":
+    if name in _SIZES:
         return f"a size: {_SIZE}"
+    if name in _PATHS:
+        return "an absolute path"
     raise KeyError(f"say in tests/docs/tables.py what the setting {name} takes")
 
 
@@ -46,6 +59,8 @@ def edge_values(name: str) -> tuple[list[object], list[object]]:
         return [1, "1", _COUNTS[name], str(_COUNTS[name])], [0, _COUNTS[name] + 1, "x", True, 1.5]
     if name == "chunk_bytes":
         return [settings.LEAF_BYTES, "64KiB", "64MiB", 67108864], [settings.LEAF_BYTES - 1, 0, "64MB"]
+    if name in _PATHS:
+        return ["/", "/models/store"], ["", "store", "~/store", "/a\0b", 1]
     return ["64MiB", 67108864, 1], [0, -1, "x", "64MB"]
 
 
@@ -55,9 +70,19 @@ def settings_table() -> str:
     rows = ["| argument | variable | takes | default | meaning |", "| --- | --- | --- | --- | --- |"]
     for spec in settings.HYDRATION:
         argument = f"`{spec.name}`" if spec.name in arguments else "none"
-        default = "from the machine" if spec.default is None else f"`{spec.default}`"
-        rows.append(f"| {argument} | `{spec.variable}` | {accepted(spec.name)} | {default} | {spec.help} |")
+        rows.append(f"| {argument} {_row(spec)}")
     return "\n".join(rows) + "\n"
+
+
+def start_table() -> str:
+    """One row for each setting of an engine's start, and of the store."""
+    rows = ["| variable | takes | default | meaning |", "| --- | --- | --- | --- |"]
+    return "\n".join([*rows, *map(_row, settings.START)]) + "\n"
+
+
+def _row(spec: settings.Spec) -> str:
+    default = _DEFAULTS[spec.name] if spec.default is None else f"`{spec.default}`"
+    return f"| `{spec.variable}` | {accepted(spec.name)} | {default} | {spec.help} |"
 
 
 def errors_table() -> str:
@@ -90,10 +115,13 @@ def commands_table() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings_table,
+    "start": start_table,
     "errors": errors_table,
     "requests": requests_table,
     "commands": commands_table,
 }
+# Where a table does not stand in the page of its name.
+PAGE_OF = {"start": "settings"}
 
 
 def rewrite(text: str) -> tuple[str, list[str]]:

@@ -136,16 +136,16 @@ def _break(holder: Any, key: Any, target: Any, schema: dict[str, Any], keyword: 
     if keyword == "additionalProperties":
         target["bogus"] = 1
     elif keyword == "oneOf":
-        for name in [each["required"][0] for each in schema["oneOf"]] + ["replace"]:
-            target.pop(name, None)
+        for each in schema["oneOf"]:
+            target.pop(each["required"][0], None)
+    elif keyword == "anyOf":
+        del target["identity"]
     elif keyword == "required":
         del holder[key]
-    elif keyword == "dependentRequired":
-        if key == "replace":
+    elif keyword == "false":  # beside a path
+        holder["path"] = "artifact"
+        if key != "store":
             del holder["store"]
-            holder["path"] = "artifact"
-        else:
-            del holder["identity"]
     else:
         holder[key] = _value(schema, keyword)
 

@@ -23,8 +23,10 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _PLAIN = {"description", "$schema", "title", "$defs", "type", "enum"}
 
 
-def broken(schema: dict[str, Any], value: Any, where: str = "$") -> set[Broken]:
+def broken(schema: Any, value: Any, where: str = "$") -> set[Broken]:
     """The rules of ``schema`` that ``value`` breaks."""
+    if schema is False:
+        return {(where, "false")}
     if "type" in schema and not _is_a(value, schema["type"]):
         return {(where, "type")}
     found = {(where, "enum")} if "enum" in schema and not _among(value, schema["enum"]) else set()
@@ -42,7 +44,10 @@ def rules(schema: dict[str, Any], where: str = "$") -> Iterator[Broken]:
                 yield from rules(each, f"{where}.{name}")
         elif keyword == "items":
             yield from rules(wanted, f"{where}[0]")
-        elif keyword not in ("description", "required", "dependentRequired"):
+        elif keyword == "dependentSchemas":
+            for each in wanted.values():
+                yield from ((f"{where}.{name}", "false") for name in each["properties"])
+        elif keyword not in ("description", "required"):
             yield where, keyword
         elif keyword != "description":
             yield from ((f"{where}.{name}", keyword) for name in wanted)
@@ -75,15 +80,19 @@ def _required(schema: dict[str, Any], wanted: list[str], value: Any, where: str)
         yield from ((f"{where}.{name}", "required") for name in wanted if name not in value)
 
 
-def _dependent(schema: dict[str, Any], wanted: dict[str, list[str]], value: Any, where: str) -> Iterator[Broken]:
+def _dependent(schema: dict[str, Any], wanted: dict[str, Any], value: Any, where: str) -> Iterator[Broken]:
     for name in wanted.keys() & _keys(value):
-        if not set(wanted[name]) <= _keys(value):
-            yield f"{where}.{name}", "dependentRequired"
+        yield from broken(wanted[name], value, where)
 
 
 def _one_of(schema: dict[str, Any], wanted: list[dict[str, Any]], value: Any, where: str) -> Iterator[Broken]:
     if sum(not broken(each, value, where) for each in wanted) != 1:
         yield where, "oneOf"
+
+
+def _any_of(schema: dict[str, Any], wanted: list[dict[str, Any]], value: Any, where: str) -> Iterator[Broken]:
+    if all(broken(each, value, where) for each in wanted):
+        yield where, "anyOf"
 
 
 def _items(schema: dict[str, Any], wanted: dict[str, Any], value: Any, where: str) -> Iterator[Broken]:
@@ -107,8 +116,9 @@ _KEYWORDS: dict[str, Any] = {
     "properties": _properties,
     "additionalProperties": _additional,
     "required": _required,
-    "dependentRequired": _dependent,
+    "dependentSchemas": _dependent,
     "oneOf": _one_of,
+    "anyOf": _any_of,
     "items": _items,
     "minimum": _when((int, float), lambda value, least: value >= least, "minimum"),
     "maximum": _when((int, float), lambda value, most: value <= most, "maximum"),

@@ -144,7 +144,7 @@ def read_file(folder: int | None, name: str | Path, max_bytes: int) -> bytes | N
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode):
             raise errors.PolicyRefusedError(f"{doing}: it is no regular file (mode {info.st_mode:o})")
-        _refuse_unless_private(info, doing, f"remove it, or: chmod go-w {name}")
+        _refuse_unless_private(info, doing, f"chmod go-w {name}", "remove it")
         return _all_of(fd, doing, max_bytes)
     except OSError as cause:
         if isinstance(cause, errors.Error):
@@ -241,8 +241,8 @@ def _open_folder(path: Path, variable: str, make: bool) -> int | None:
             ) from cause
         raise errors.from_errno(cause, doing, remedy=f"let {variable} name a folder of your own") from cause
     try:
-        remedy = f"chmod go-w {path}, or let {variable} name a folder that isn't there yet: it is made"
-        _refuse_unless_private(os.fstat(fd), doing, remedy)
+        instead = f"let {variable} name a folder that isn't there yet: it is made"
+        _refuse_unless_private(os.fstat(fd), doing, f"chmod go-w {path}", instead)
     except BaseException:
         os.close(fd)
         raise
@@ -256,14 +256,14 @@ def _make(path: Path) -> None:
         path.mkdir(_FOLDER_MODE)
 
 
-def _refuse_unless_private(info: os.stat_result, doing: str, remedy: str) -> None:
+def _refuse_unless_private(info: os.stat_result, doing: str, chmod: str, instead: str) -> None:
     if info.st_uid not in (os.geteuid(), 0):
         raise errors.PolicyRefusedError(
-            f"{doing}: it belongs to user {info.st_uid}, this process is user {os.geteuid()}", remedy=remedy
+            f"{doing}: it belongs to user {info.st_uid}, this process is user {os.geteuid()}", remedy=instead
         )
     if info.st_mode & _OTHERS_MAY_WRITE:
         raise errors.PolicyRefusedError(
-            f"{doing}: others may write to it (mode {stat.S_IMODE(info.st_mode):04o})", remedy=remedy
+            f"{doing}: others may write to it (mode {stat.S_IMODE(info.st_mode):04o})", remedy=f"{chmod}, or {instead}"
         )
 
 

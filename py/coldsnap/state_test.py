@@ -163,7 +163,7 @@ def test_a_file_may_have_its_size_and_no_more(folder: int) -> None:
 
 @pytest.mark.parametrize(
     ("uid", "what"),
-    [(500, None), (0, None), (501, "test: it belongs to user 501, this process is user 500; the remedy")],
+    [(500, None), (0, None), (501, "test: it belongs to user 501, this process is user 500; remove it")],
 )
 def test_owners_are_the_process_s_own_user_and_root(
     monkeypatch: pytest.MonkeyPatch, uid: int, what: str | None
@@ -172,7 +172,7 @@ def test_owners_are_the_process_s_own_user_and_root(
     info = os.stat_result((stat.S_IFREG | 0o600, 1, 1, 1, uid, 0, 0, 0, 0, 0))
     refused = pytest.raises(errors.PolicyRefusedError, match=what) if what else contextlib.nullcontext()
     with refused:
-        state._refuse_unless_private(info, "test", "the remedy")
+        state._refuse_unless_private(info, "test", "chmod go-w it", "remove it")
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])

@@ -9,7 +9,9 @@ restore without digests: `check`, the restore, `require_unchanged`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import json
 import os
 import shlex
@@ -27,8 +29,11 @@ from coldsnap.version import VERSION
 FORMAT = 1
 PINS, GROUP = "COLDSNAP_TRUST_MANIFEST", "COLDSNAP_TRUST_GROUP"
 _MAX_MARKER_BYTES = 64 << 10
-# The kernel takes time stamps from a clock that moves in ticks, of 10 ms at most.
+# The kernel takes time stamps from a clock that moves in ticks, of 10 ms at most. Some file systems keep whole seconds
+# alone (ext4 with inodes of 128 bytes), or every other one (FAT).
 _TICK_S = 0.02
+_COARSE_TICK_S = 2.0
+_ACL = "system.posix_acl_access"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +150,9 @@ def facts_of(artifact: Artifact) -> Facts:
     """What can be seen now of the blob that the artifact holds open."""
     native = artifact.native
     info = os.fstat(native.blob_fd)
-    # A second change within one tick leaves no trace in the time stamps, so the first one has to be older.
-    while 0 <= time.time() - info.st_ctime < _TICK_S:
+    # A second change within one tick leaves no trace in the time stamps, so the first one has to be older. By a clock that
+    # was set back a little it is yet to come.
+    while abs(time.time() - info.st_ctime) < _tick_of(info):
         time.sleep(_TICK_S)
         info = os.fstat(native.blob_fd)
     system = mounts.of_descriptor(native.blob_fd)
@@ -160,6 +166,10 @@ def facts_of(artifact: Artifact) -> Facts:
         fs_type=system.type,
         fs_uuid=system.uuid,
     )
+
+
+def _tick_of(info: os.stat_result) -> float:
+    return _TICK_S if info.st_ctime_ns % 1_000_000_000 else _COARSE_TICK_S
 
 
 def require_unchanged(artifact: Artifact, before: Facts) -> None:
@@ -240,7 +250,7 @@ def _matching_marker(artifact: Artifact, facts: Facts, environ: Mapping[str, str
     try:
         where = state.path_of(state.TRUST, environ) / _file_name(facts)
         with state.opened(state.TRUST, environ) as folder:
-            data = None if folder is None else state.read_file(folder, where.name, _MAX_MARKER_BYTES)
+            data = None if folder is None else _read_marker(artifact, folder, where)
     except (errors.PolicyRefusedError, errors.IoError) as cause:
         raise _not_admitted(artifact, cause.message, cause.remedy) from cause
     if data is None:
@@ -257,6 +267,14 @@ def _matching_marker(artifact: Artifact, facts: Facts, environ: Mapping[str, str
     return marker
 
 
+def _read_marker(artifact: Artifact, folder: int, where: Path) -> bytes | None:
+    try:
+        return state.read_file(folder, where.name, _MAX_MARKER_BYTES)
+    except (errors.PolicyRefusedError, errors.IoError) as cause:
+        why = f"of its trust marker in {where.parent}: {cause.message}"
+        raise _not_admitted(artifact, why, f"rm {shlex.quote(str(where))}") from cause
+
+
 def _parse(data: bytes) -> _Marker:
     found = records.load(data, _SCHEMA)
     return _Marker(Facts(**{field.name: found[field.name] for field in dataclasses.fields(Facts)}), found["written_at"])
@@ -271,11 +289,12 @@ def _differences(recorded: Facts, found: Facts, when: str) -> str:
 
 
 class _Entry(NamedTuple):
-    """A file or folder of the artifact, and whether its mount is read-only."""
+    """A file or folder of the artifact, whether its mount is read-only, and whether it has an access control list."""
 
     name: str
     info: os.stat_result
     read_only: bool
+    acl: bool
 
 
 def _refuse_what_others_may_write(artifact: Artifact, environ: Mapping[str, str]) -> None:
@@ -291,34 +310,55 @@ def _refuse_what_others_may_write(artifact: Artifact, environ: Mapping[str, str]
         if entry.read_only or not mode & (stat.S_IWGRP | stat.S_IWOTH):
             continue
         if not mode & stat.S_IWOTH and entry.info.st_gid == group:
-            continue
+            if not entry.acl:
+                continue
+            # The mode's bits of the group are then a mask: the list may let in whoever it likes.
+            how = f"setfacl -R -b {shlex.quote(artifact.native.path)}"
+            raise _not_admitted(artifact, f"the access control list of its {entry.name} says who may write to it", how)
         who = "anybody" if mode & stat.S_IWOTH else f"group {entry.info.st_gid}"
-        how = "chmod -R go-w it, or mount it read-only"
+        how = f"chmod -R go-w {shlex.quote(artifact.native.path)}, or mount it read-only"
         if not mode & stat.S_IWOTH:
             how += f", or, if the group is the pod's own fsGroup, set {GROUP}={entry.info.st_gid}"
-        raise _not_admitted(
-            artifact, f"{who} may write to its {entry.name} (mode {stat.S_IMODE(mode):04o})", f"{how}, and verify again"
-        )
+        raise _not_admitted(artifact, f"{who} may write to its {entry.name} (mode {stat.S_IMODE(mode):04o})", how)
 
 
 def _entries(artifact: Artifact) -> Iterator[_Entry]:
     """Everything that the artifact's open shard depends on; blob and folder by the descriptors that are open."""
     native = artifact.native
     shard = native.shard_dir_fd
-    yield _Entry("weights.safetensors", os.fstat(native.blob_fd), _read_only(native.blob_fd))
-    yield _Entry(artifact.shard, os.fstat(shard), _read_only(shard))
+    yield _entry("weights.safetensors", native.blob_fd)
+    yield _entry(artifact.shard, shard)
     for name in ("manifest.json", "leaves.bin"):
-        yield _Entry(name, os.stat(name, dir_fd=shard, follow_symlinks=False), _read_only(shard))
-    above = os.open("..", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=shard)
+        with _opened(name, shard) as fd:
+            yield _entry(name, fd)
+    with _opened("..", shard) as above:
+        yield _entry("folder", above)
+        with _opened("artifact.json", above) as fd:
+            yield _entry("artifact.json", fd)
+
+
+@contextlib.contextmanager
+def _opened(name: str, folder: int) -> Iterator[int]:
+    # O_NONBLOCK: opening a FIFO must not wait for its writer.
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
-        yield _Entry("folder", os.fstat(above), _read_only(above))
-        yield _Entry("artifact.json", os.stat("artifact.json", dir_fd=above, follow_symlinks=False), _read_only(above))
+        yield fd
     finally:
-        os.close(above)
+        os.close(fd)
 
 
-def _read_only(fd: int) -> bool:
-    return bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY)
+def _entry(name: str, fd: int) -> _Entry:
+    read_only = bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY)
+    return _Entry(name, os.fstat(fd), read_only, _has_acl(fd))
+
+
+def _has_acl(fd: int) -> bool:
+    try:
+        return _ACL in os.listxattr(fd)
+    except OSError as cause:
+        if cause.errno == errno.ENOTSUP:
+            return False  # a file system without extended attributes has none
+        raise
 
 
 def _trusted_group(environ: Mapping[str, str]) -> int | None:
@@ -330,10 +370,13 @@ def _trusted_group(environ: Mapping[str, str]) -> int | None:
     return int(text)
 
 
-def _not_admitted(artifact: Artifact, why: str, remedy: str = "") -> errors.NotAdmittedError:
+def _not_admitted(artifact: Artifact, why: str, first: str = "") -> errors.NotAdmittedError:
+    """Every doubt ends in the same command; what has to be done before it stands ``first``."""
     command = f"run: coldsnap verify --admit {shlex.quote(artifact.native.path)}"
     return errors.NotAdmittedError(
-        f"trust {artifact.shard} of artifact {artifact.native.path}: {why}", stage="open", remedy=remedy or command
+        f"trust {artifact.shard} of artifact {artifact.native.path}: {why}",
+        stage="open",
+        remedy=f"{first}, then {command}" if first else command,
     )
 
 

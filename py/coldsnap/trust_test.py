@@ -291,7 +291,7 @@ def test_what_a_group_may_write_needs_its_name(
     entry = entry_of(path, name)
     entry.chmod(0o775)
     group = entry.stat().st_gid
-    what = rf"group {group} may write to its {name} \(mode 0775\); chmod -R go-w .* COLDSNAP_TRUST_GROUP={group}, and"
+    what = rf"group {group} may write to its {name} \(mode 0775\); chmod -R go-w .* COLDSNAP_TRUST_GROUP={group}, then"
     for groups in ({}, {"COLDSNAP_TRUST_GROUP": str(group + 1)}):
         with refused(what):
             admit(artifact, {**environ, **groups})
@@ -302,7 +302,9 @@ def test_what_a_group_may_write_needs_its_name(
     assert trust.check(artifact, environ).admitted
     for mode in ("0777", "0757"):
         entry.chmod(int(mode, 8))
-        with refused(rf"anybody may write to its {name} \(mode {mode}\); chmod -R go-w it, or mount it read-only, and"):
+        with refused(
+            rf"anybody may write to its {name} \(mode {mode}\); chmod -R go-w {path}, or mount it read-only, then"
+        ):
             trust.check(artifact, environ)
 
 
@@ -406,6 +408,21 @@ def test_a_change_within_one_tick_of_the_clock_is_waited_out(
     monkeypatch.setattr(time, "time", lambda: changed - 5.0)  # a clock that was set back must not stop anybody
     trust.facts_of(artifact)
     assert waited == [0.02]
+
+
+def test_whole_seconds_are_waited_out(artifact: coldsnap.Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file system that keeps nothing finer; also by a clock that was set back a little."""
+    info = os.fstat(artifact.native.blob_fd)
+    second = info.st_ctime_ns // 10**9
+    coarse = os.stat_result((*info[:9], second), {"st_ctime": float(second), "st_ctime_ns": second * 10**9})
+    now = [second + 0.3]
+    monkeypatch.setattr(os, "fstat", lambda fd: coarse)
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    for begin in (0.3, -0.3):
+        now[0] = second + begin
+        trust.facts_of(artifact)
+        assert 2.0 <= now[0] - second < 2.1
 
 
 def test_no_marker_lies_inside_the_artifact(

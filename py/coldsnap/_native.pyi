@@ -241,6 +241,14 @@ def device_name(device: str) -> str:
 
 def device_free_bytes(device: str) -> int: ...
 
+def why_no_device_digests(device: str) -> str:
+    """Empty where the device computes digests: tried, with a context on it."""
+
+def gds_driver() -> tuple[str, str]:
+    """
+    (path to be expected of cuFile, evidence). Opens its driver, which stays open while the process lives.
+    """
+
 def measure_copy(device: str, to_device: bool, nbytes: int, chunk_bytes: int) -> float:
     """
     Seconds for copying `nbytes` between pinned memory and the device, on one stream, in chunks.

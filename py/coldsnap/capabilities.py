@@ -35,11 +35,19 @@ _GDS_LIBRARY = "libcufile.so.0"
 _GDS_VERSIONS = range(1150, 1190)  # cc/gds/cufile_api.h
 _NVIDIA_FS = Path("/proc/driver/nvidia-fs/version")
 _PROBE_S = 30
-# In a process of its own: a library that is loaded stays loaded, and this one opens files when it is.
+# Each in a process of its own: a library that is loaded stays loaded, its driver open, and it opens files meanwhile.
 _GDS_PROBE = f"""
 import ctypes
 version = ctypes.c_int()
 print("version", ctypes.CDLL({_GDS_LIBRARY!r}).cuFileGetVersion(ctypes.byref(version)) or version.value)
+"""
+_GDS_DRIVER_PROBE = """
+from coldsnap.artifact import load_native
+from coldsnap import errors
+try:
+    print("path", *load_native().gds_driver())
+except errors.Error as refused:
+    print("refused", refused.message)
 """
 
 
@@ -89,7 +97,8 @@ def _gpu() -> dict[str, Any]:
 def _device_digests(gpu: dict[str, Any]) -> dict[str, Any]:
     if not gpu["works"]:
         return {"works": False, "why": "there is no GPU to compute them"}
-    return {"works": None, "why": "a restore with place auto says so: its receipt has verify.place"}
+    whys = [load_native().why_no_device_digests(f"cuda:{index}") for index in range(len(gpu["names"]))]
+    return {"works": not any(whys), "why": "; ".join(f"cuda:{index}: {why}" for index, why in enumerate(whys) if why)}
 
 
 def _gds(gpu: dict[str, Any]) -> dict[str, Any]:
@@ -100,30 +109,43 @@ def _gds(gpu: dict[str, Any]) -> dict[str, Any]:
     missing += [library_why] if library_why else []
     if missing:
         return {"works": False, "why": "; ".join(missing), **seen}
-    if nvidia_fs is None:
-        why = f"{_NVIDIA_FS} is not there; a kernel and driver with PCI P2PDMA may do without it, which a restore shows"
-        return {"works": None, "why": why, **seen}
-    return {"works": None, "why": "a restore with backend gds has to prove it: its receipt has gds_path", **seen}
+    driver, text = _answer_of(_GDS_DRIVER_PROBE)
+    if driver != "path":
+        return {"works": False, "why": text, **seen}
+    return {"works": None, "why": f"{text}; whether a file system takes part, a restore with backend gds shows", **seen}
 
 
 def _gds_library() -> tuple[int | None, str]:
     """The version of cuFile's library, and why it can't be used; no text where it can."""
-    environment = dict(os.environ, CUFILE_LOGFILE_PATH=os.devnull)  # it would write its log where we stand
-    command = [sys.executable, "-c", _GDS_PROBE]
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, errors="replace", timeout=_PROBE_S, check=False
-        )
-    except (OSError, subprocess.SubprocessError) as cause:
-        return None, f"load {_GDS_LIBRARY} in a process of its own: {cause}"
-    words = done.stdout.split()
-    if done.returncode != 0 or words[-2:-1] != ["version"]:
-        last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
-        return None, f"load {_GDS_LIBRARY}: {last}"
-    version = int(words[-1])
+    word, text = _answer_of(_GDS_PROBE)
+    if word != "version":
+        return None, f"load {_GDS_LIBRARY}: {text}"
+    version = int(text)
     if version not in _GDS_VERSIONS:
         return version, f"{_GDS_LIBRARY} has version {version}, and 1.15 to 1.18 are known"
     return version, ""
+
+
+def _answer_of(program: str) -> tuple[str, str]:
+    """The first word and the rest of what a program prints last; no word, and why, where it fails."""
+    # cuFile would write its log where we stand.
+    environment = dict(os.environ, CUFILE_LOGFILE_PATH=os.devnull, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as cause:
+        return "", f"in a process of its own: {cause}"
+    if done.returncode != 0 or not done.stdout.strip():
+        return "", (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+    word, _, text = done.stdout.strip().splitlines()[-1].partition(" ")
+    return word, text
 
 
 def _limits() -> dict[str, Any]:

@@ -38,17 +38,26 @@ def test_the_report_is_json_and_names_what_requests_may(monkeypatch: pytest.Monk
     assert not set(report["refused_operations"]) & set(report["operations"])
 
 
-def test_what_only_a_restore_can_tell_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_gpu_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digests and the driver of cuFile are tried; only whether a file system takes part is for a restore to tell."""
     monkeypatch.setattr(_native, "cuda_devices", lambda: (1, ""))
     monkeypatch.setattr(_native, "device_name", lambda device: f"card {device}")
+    monkeypatch.setattr(_native, "why_no_device_digests", lambda device: f"no kernel for {device}")
+    monkeypatch.setattr(capabilities, "_GDS_DRIVER_PROBE", "print('path nvidia-fs version 2.7')")
     monkeypatch.setattr(capabilities, "_GDS_PROBE", "print('version', 1160)")
     monkeypatch.setattr(capabilities, "_NVIDIA_FS", pathlib.Path("/nowhere/version"))
     report = capabilities.report(None)
     assert report["gpu"] == {"works": True, "why": "", "names": ["card cuda:0"]}
     assert report["machine"]["gpu"] == "card cuda:0"
-    assert (report["device_digests"]["works"], report["gds"]["works"]) == (None, None)
+    assert report["device_digests"] == {"works": False, "why": "cuda:0: no kernel for cuda:0"}
+    assert report["gds"]["works"] is None
+    assert report["gds"]["why"].startswith("nvidia-fs version 2.7; whether a file system takes part")
     assert (report["gds"]["library_version"], report["gds"]["nvidia_fs"]) == (1160, None)
-    assert "/nowhere/version is not there" in report["gds"]["why"]
+    monkeypatch.setattr(_native, "why_no_device_digests", lambda device: "")
+    monkeypatch.setattr(capabilities, "_GDS_DRIVER_PROBE", "print('refused open the driver: no')")
+    report = capabilities.report(None)
+    assert report["device_digests"] == {"works": True, "why": ""}
+    assert (report["gds"]["works"], report["gds"]["why"]) == (False, "open the driver: no")
     monkeypatch.setattr(capabilities, "_GDS_PROBE", "print('version', 1140)")
     assert "has version 1140" in capabilities.report(None)["gds"]["why"]
 
@@ -113,3 +122,9 @@ def test_the_command(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str])
     failed = capsys.readouterr()
     assert json.loads(failed.out)["error"]["code"] == "request_invalid"
     assert failed.err.startswith("coldsnap capabilities: try direct I/O in ")
+
+
+def test_the_driver_is_asked_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here, where the real library is not installed, the core says so."""
+    word, text = capabilities._answer_of(capabilities._GDS_DRIVER_PROBE)
+    assert (word in ("path", "refused"), bool(text)) == (True, True)

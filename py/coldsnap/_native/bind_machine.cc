@@ -15,6 +15,7 @@
 #include "cc/device/cuda_gpu.h"
 #include "cc/digest/crc32.h"
 #include "cc/digest/sha256.h"
+#include "cc/gds/gds.h"
 #include "cc/sys/files.h"
 #include "cc/sys/limits.h"
 #include "py/coldsnap/_native/bindings.h"
@@ -102,6 +103,21 @@ void BindMachine(nb::module_& m) {
       "device_free_bytes",
       [](const std::string& device) { return ValueOrThrow(DescribeCudaDevice(OrdinalOf(device))).free_bytes; },
       "device"_a);
+  m.def(
+      "why_no_device_digests",
+      [](const std::string& device) {
+        const nb::gil_scoped_release release;
+        return ValueOrThrow(OpenGpu(device))->CanHashLeaves().message();
+      },
+      "device"_a, "Empty where the device computes digests: tried, with a context on it.");
+  m.def(
+      "gds_driver",
+      [] {
+        const nb::gil_scoped_release release;
+        const GdsEvidence evidence = ValueOrThrow(GdsDriver::Get())->expected();
+        return std::make_pair(std::string(GdsPathName(evidence.path)), evidence.text);
+      },
+      "(path to be expected of cuFile, evidence). Opens its driver, which stays open while the process lives.");
   m.def("measure_copy", &MeasureCopy, "device"_a, "to_device"_a, "nbytes"_a, "chunk_bytes"_a,
         "Seconds for copying `nbytes` between pinned memory and the device, on one stream, in chunks.");
   m.def(

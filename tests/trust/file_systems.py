@@ -50,7 +50,7 @@ def mount(at: Place, on: pathlib.Path, *words: str) -> pathlib.Path:
     _own_mounts()
     on.mkdir(exist_ok=True)
     run_or_skip("mount", *words, str(on))
-    at.unwind.callback(lambda: on.is_mount() and run("umount", str(on)))
+    at.unwind.callback(lambda: on.is_mount() and run("umount", "--lazy", str(on)))
     return on
 
 
@@ -72,15 +72,18 @@ def reachable(at: Place) -> None:
     at.folder.chmod(0o777)
 
 
-def overlay(at: Place, lower: pathlib.Path, on: pathlib.Path, upper: str | None, options: str = "") -> pathlib.Path:
-    """An overlay over ``lower``, read-only without an ``upper``, whose folders are made in the case's own."""
+def overlay(
+    at: Place, lower: pathlib.Path, on: pathlib.Path, upper: pathlib.Path | None, options: str = ""
+) -> pathlib.Path:
+    """An overlay over ``lower``, read-only without an ``upper``, which is made, with its work folder beside it."""
     empty = at.folder / "empty"
     empty.mkdir(exist_ok=True)
     layers = f"lowerdir={lower}:{empty}"
     if upper is not None:
-        for name in (upper, f"{upper}.work"):
-            (at.folder / name).mkdir(exist_ok=True)
-        layers += f",upperdir={at.folder / upper},workdir={at.folder / upper}.work"
+        work = upper.with_name(f"{upper.name}.work")
+        for folder in (upper, work):
+            folder.mkdir(exist_ok=True)
+        layers += f",upperdir={upper},workdir={work}"
     return mount(at, on, "-t", "overlay", "-o", layers + options, "overlay")
 
 
@@ -97,28 +100,24 @@ class Image:
         with self.path.open("wb") as file:
             file.truncate(_BYTES[kind])
         run_or_skip(*_MAKE[kind], str(self.path))
-        self._device = ""
+        self._devices: list[str] = []
         self.mount()
 
-    def mount(self) -> None:
-        self._device = run_or_skip("losetup", "--find", "--show", str(self.path))
-        self._at.unwind.callback(self._detach, self._device)
-        mount(self._at, self.on, self._device)
+    def mount(self, *options: str) -> None:
+        device = run_or_skip("losetup", "--find", "--show", str(self.path))
+        self._devices.append(device)
+        self._at.unwind.callback(self._detach, device)
+        mount(self._at, self.on, *options, device)
 
     def unmount(self) -> None:
         unmount(self.on)
-        self._detach(self._device)
+        self._detach(self._devices[-1])
 
     def mount_by_another_device(self) -> None:
         """Mount it again through a loop device of another number."""
-        old = self._device
-        self.unmount()
-        other = self._at.folder / "other-image"
-        other.write_bytes(bytes(MIB))
-        run("losetup", old, str(other))  # so that it isn't the free one
-        self._at.unwind.callback(run, "losetup", "--detach", old)
+        unmount(self.on)
         self.mount()
-        assert self._device != old
+        self._detach(self._devices[0])  # only now: its number would have been the free one
 
     def edit(self, *commands: str) -> None:
         """Change an ext4 image that is not mounted, by debugfs, and mount it again."""
@@ -128,6 +127,6 @@ class Image:
         self.mount()
 
     def _detach(self, device: str) -> None:
-        if device == self._device:
-            self._device = ""
+        if device in self._devices:
+            self._devices.remove(device)
             run("losetup", "--detach", device)

@@ -61,11 +61,16 @@ def mounted_elsewhere(at: Place) -> pathlib.Path:
     return bind(at, at.admitted(), at.folder / "bound", read_only=False)
 
 
+def open_modes(artifact: pathlib.Path) -> None:
+    """Let anybody write to all of it."""
+    for path in (artifact, *artifact.rglob("*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+
+
 def with_open_modes(at: Place) -> pathlib.Path:
     """An artifact that anybody may write to, admitted through a read-only bind mount: the mount."""
     artifact = at.captured()
-    for path in (artifact, *artifact.rglob("*")):
-        path.chmod(0o777 if path.is_dir() else 0o666)
+    open_modes(artifact)
     return at.admitted(bind(at, artifact, at.folder / "read-only", read_only=True))
 
 
@@ -75,9 +80,23 @@ def read_only_mount(at: Place) -> pathlib.Path:
     return with_open_modes(at)
 
 
+@case()
+def read_only_file_system(at: Place) -> pathlib.Path:
+    """Anybody may write to all of it by its modes, and its file system was mounted read-only and then again."""
+    image = Image(at, "ext4")
+    artifact = at.captured(image.on / "artifact")
+    open_modes(artifact)
+    for _ in range(2):
+        image.unmount()
+        image.mount("-o", "ro")
+        if not at.trust.exists():
+            at.admitted(artifact)
+    return artifact
+
+
 @case("anybody may write to its weights.safetensors", "chmod -R go-w", "or mount it read-only")
 def no_longer_read_only(at: Place) -> pathlib.Path:
-    """The same, and the mount was made writable."""
+    """Such modes, admitted through a read-only mount, and the mount was made writable."""
     mounted = with_open_modes(at)
     run("mount", "-o", "remount,bind,rw", str(mounted))
     return mounted
@@ -86,11 +105,7 @@ def no_longer_read_only(at: Place) -> pathlib.Path:
 @case()
 def lower_layer(at: Place) -> pathlib.Path:
     """It lies in the lower layer of an overlay without an upper one, mounted again."""
-    at.captured()
-    on = overlay(at, at.folder / "artifact", at.folder / "seen", None)
-    at.admitted(on)
-    unmount(on)
-    return overlay(at, at.folder / "artifact", on, None)
+    return remounted_overlay(at, None, None, "")
 
 
 @case()
@@ -112,13 +127,18 @@ def another_upper_layer(at: Place) -> pathlib.Path:
     return remounted_overlay(at, "upper", "another", ",uuid=on")
 
 
-def remounted_overlay(at: Place, upper: str, then: str, options: str) -> pathlib.Path:
+def layers(at: Place) -> pathlib.Path:
+    """A file system for an overlay's layers: the folder of a test may be in an overlay itself."""
+    return mount(at, at.folder / "layers", "-t", "tmpfs", "layers")
+
+
+def remounted_overlay(at: Place, upper: str | None, then: str | None, options: str) -> pathlib.Path:
     """An artifact admitted in an overlay, which was mounted again since."""
-    mount(at, at.folder / "layers", "-t", "tmpfs", "layers")  # the folder of a test may be in an overlay itself
-    lower = at.captured(at.folder / "layers" / "artifact")
-    on = at.admitted(overlay(at, lower, at.folder / "seen", f"layers/{upper}", options))
+    below = layers(at)
+    lower = at.captured(below / "artifact")
+    on = at.admitted(overlay(at, lower, at.folder / "seen", upper and below / upper, options))
     unmount(on)
-    return overlay(at, lower, on, f"layers/{then}", options)
+    return overlay(at, lower, on, then and below / then, options)
 
 
 @case("mtime_ns is", "ctime_ns is", digests=POISONED)
@@ -132,7 +152,7 @@ def copied_up(at: Place) -> pathlib.Path:
 @case("fs_type is overlay and in the marker")
 def seen_through_an_overlay(at: Place) -> pathlib.Path:
     """It was admitted where it lies, and is restored through an overlay."""
-    return overlay(at, at.admitted(), at.folder / "seen", None)
+    return overlay(at, at.admitted(at.captured(layers(at) / "artifact")), at.folder / "seen", None)
 
 
 @case()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coldsnap import errors, receipts, settings
+from coldsnap import errors, log, receipts, settings
 from coldsnap.artifact import load_native
 from coldsnap.receipts import Receipt
 from coldsnap.store import Published, Store, collected
@@ -108,10 +108,10 @@ def capture(
     except BaseException as failure:
         account.wall_s = time.monotonic() - begin
         with contextlib.suppress(AttributeError, TypeError):  # somebody else's exception may have no room for it
-            failure.receipt = account.receipt(failure)  # type: ignore[attr-defined]
+            failure.receipt = log.done(account.receipt(failure))  # type: ignore[attr-defined]
         raise
     account.wall_s = time.monotonic() - begin
-    return account.receipt()
+    return log.done(account.receipt())
 
 
 @dataclasses.dataclass(frozen=True)

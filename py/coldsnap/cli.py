@@ -103,6 +103,7 @@ def usage() -> str:
         "usage: coldsnap COMMAND [flags]\n\n"
         + "".join(rows)
         + f"\n  {'--version':{width}}   print the version\n"
+        + f"  {'--log-level':{width}}   before a command: log to stderr, as --log-level=info\n"
         + f"  {'--debug':{width}}   before a command: print the traceback of a failure of our own\n"
         + f"  {'--help':{width}}   this text; `coldsnap COMMAND --help` tells a command's flags\n"
         + "\nexamples:\n"
@@ -119,12 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 2 for a command that is not known, 1 where a command failed in a way that it does not know, 141
         where nobody reads its output any more, else the command's own.
     """
-    arguments = list(sys.argv if argv is None else argv)
-    debug = arguments[1:2] == ["--debug"]
-    if debug:
-        del arguments[1]
+    arguments, debug, level = _leading(sys.argv if argv is None else argv)
     try:
-        code = _run(arguments)
+        code = _run(arguments, level)
         if sys.stdout is not None:  # a process may start with it closed
             sys.stdout.flush()
         return code
@@ -143,7 +141,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _leading(argv: Sequence[str]) -> tuple[list[str], bool, str | None]:
+    """The arguments without the flags that stand before a command; whether --debug was one, and the level of the log."""
+    arguments, debug, level = list(argv), False, None
+    while len(arguments) > 1:
+        flag, given, value = arguments[1].partition("=")
+        if flag == "--debug" and not given:
+            debug = True
+        elif flag == "--log-level":
+            if not given:
+                value = "".join(arguments[2:3])
+                del arguments[2:3]
+            level = value
+        else:
+            break
+        del arguments[1]
+    return arguments, debug, level
+
+
+def _run(arguments: Sequence[str], level: str | None) -> int:
     name = arguments[1] if len(arguments) > 1 else ""
     if name in ("--help", "-h", "help"):
         print(usage(), end="")
@@ -153,8 +169,14 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     for command in COMMANDS:
         if command.name == name:
+            from coldsnap import log  # with the receipts, for which --version does not wait
+
+            if level is not None and level not in log.LEVELS:
+                print(f"coldsnap: log with level {level!r}: known: {', '.join(log.LEVELS)}", file=sys.stderr)
+                return 2
             run = importlib.import_module(command.module).main
-            code: int = run(arguments[1 if command.with_name else 2 :])
+            with log.to_stderr(level):
+                code: int = run(arguments[1 if command.with_name else 2 :])
             return code
     what = f"run {name!r}: no such command" if name else "run: no command was given"
     known = ", ".join(command.name for command in COMMANDS)

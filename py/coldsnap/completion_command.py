@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from coldsnap import cli, terminal
 
 _FLAG = re.compile(r"^\s*(?:-\w, )?(--[a-z][a-z0-9_-]*)|[\[\s](--[a-z][a-z0-9_-]*)", re.MULTILINE)
-_GLOBAL = ("--help", "--version", "--debug")
+_GLOBAL = ("--help", "--version", "--log-level", "--debug")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from coldsnap import errors, receipts, restore, settings
+from coldsnap import errors, log, receipts, restore, settings
 from coldsnap.artifact import Artifact, load_native
 from coldsnap.receipts import Receipt
 from coldsnap.ticker import Ticker, check_arguments
@@ -214,10 +214,10 @@ def _hydrate(
                 ready.run(Ticker(progress, cancel))
     except BaseException as failure:
         account.wall_s = time.monotonic() - begin
-        _attach(failure, account.receipt(failure))
+        _attach(failure, log.done(account.receipt(failure)))
         raise
     account.wall_s = time.monotonic() - begin
-    return account.receipt()
+    return log.done(account.receipt())
 
 
 def _attach(failure: BaseException, receipt: Receipt) -> None:

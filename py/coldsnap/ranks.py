@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coldsnap import errors, receipts, settings
+from coldsnap import errors, log, receipts, settings
 from coldsnap.receipts import Receipt
 from coldsnap.store import Store
 from coldsnap.ticker import Ticker, check_arguments
@@ -118,10 +118,10 @@ def capture_rank(
     except BaseException as failure:
         account.wall_s = time.monotonic() - begin
         with contextlib.suppress(AttributeError, TypeError):  # somebody else's exception may have no room for it
-            failure.receipt = account.receipt(failure)  # type: ignore[attr-defined]
+            failure.receipt = log.done(account.receipt(failure))  # type: ignore[attr-defined]
         raise
     account.wall_s = time.monotonic() - begin
-    return account.receipt()
+    return log.done(account.receipt())
 
 
 def _check_group(group: RankGroup) -> None:

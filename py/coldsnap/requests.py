@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from coldsnap import errors, operations, receipt_log, receipts, request_schema
+from coldsnap import errors, metrics, operations, receipt_log, receipts, request_schema
 from coldsnap._bench import workspace
 from coldsnap.receipts import Receipt
 
@@ -34,11 +34,12 @@ _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMET
 
 
 class Answer(NamedTuple):
-    """What a request comes to: ``line`` is what is printed."""
+    """What a request comes to: ``line`` is what is printed, ``metrics`` the file that gets metrics, if one was named."""
 
     receipt: Receipt
     line: str
     exit_code: int
+    metrics: str | None = None
 
 
 class Events:
@@ -98,9 +99,10 @@ def main(argv: Sequence[str]) -> int:
             written = _write_all(out, answer.line)
             if answer.receipt.operation in _KEPT:
                 _keep(answer)
+            told = _tell_metrics(answer)
     finally:
         _put_back(out)
-    code = answer.exit_code
+    code = answer.exit_code or told
     if not written:
         code = _say("write the receipt to standard output: nobody reads it", code or _CANT_ANSWER)
     return workspace.leave(code)
@@ -141,9 +143,12 @@ def _answer_of(receipt: Receipt, report: dict[str, Any] | None, exit_code: int) 
 
 def _answer(argv: Sequence[str]) -> Answer:
     answer: Answer | None = None
+    path: str | None = None
     debug = "--debug" in argv
     try:
         flags = _parser().parse_args(argv)
+        metrics.require_place(flags.metrics)
+        path = flags.metrics
         events = Events(_events_fd(flags.progress_fd))
         with _warnings_to(events):
             answer = answer_to(_read(flags.file), events)
@@ -156,7 +161,7 @@ def _answer(argv: Sequence[str]) -> Answer:
             workspace.remove_folders()
         if debug:
             traceback.print_exception(failure, file=sys.stderr)
-    return answer
+    return answer._replace(metrics=path)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -175,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("file", metavar="FILE", help="the request; - reads it from standard input")
     parser.add_argument("--progress-fd", type=int, metavar="N", help="write events there, not on standard error")
+    parser.add_argument("--metrics", metavar="FILE", help="then write OpenMetrics text of the last receipts there")
     parser.add_argument("--debug", action="store_true", help="print the traceback of a failure on standard error")
     return parser
 
@@ -266,6 +272,17 @@ def _keep(answer: Answer) -> None:
         receipt_log.keep(answer.line, os.environ)
     except errors.Error as failure:
         _say(f"keep the receipt for coldsnap request status: {failure}", 0)
+
+
+def _tell_metrics(answer: Answer) -> int:
+    """Write the metrics, if a file was named for them; the exit code where that fails."""
+    if answer.metrics is None:
+        return 0
+    try:
+        metrics.write(answer.metrics, metrics.text(os.environ, [answer.receipt.as_dict()]))
+    except errors.Error as failure:
+        return _say(f"write metrics to {answer.metrics}: {failure}", failure.exit_code)
+    return 0
 
 
 def _say(message: str, code: int) -> int:

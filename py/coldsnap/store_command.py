@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     add("ls", "list the artifacts, with size, age and quarantine")
     one = add("verify", "read artifacts in full and compare every digest")
     one.add_argument("roots", metavar="ROOT", nargs="*", help="their roots, or at least 8 digits of each; all of them")
+    terminal.add_metrics(one)
     one = add("unquarantine", "verify an artifact in full, and end its quarantine if it is intact")
     one.add_argument("root", metavar="ROOT", help="its root, at least 8 digits of it, or its path")
     one.add_argument("--unverified", action="store_true", help="end it without looking: the artifact is gone")
@@ -100,10 +101,12 @@ def _verify(flags: argparse.Namespace) -> int:
         row = {"artifact_root": entry.artifact_root, "ok": True, "payload_bytes": 0, "error": None}
         try:
             receipt = verify(entry.path, progress=terminal.progress())
+            flags.receipts.append(receipt)
             row["payload_bytes"] = receipt.payload_bytes
             line = f"intact, {receipt.payload_bytes} bytes of weights in {receipt.wall_s:.1f} s"
         except errors.Error as failure:  # the others are looked at all the same
             assert failure.receipt is not None  # verify sees to it
+            flags.receipts.append(failure.receipt)
             row |= {"ok": False, "error": failure.receipt.error}
             line, worst = str(failure), worst or failure.exit_code
         rows.append(row)

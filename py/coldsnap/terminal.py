@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from coldsnap import cli, errors, receipts
+from coldsnap import cli, errors, metrics, receipts
 
 _GAP = "  "
 
@@ -31,6 +31,11 @@ def parser_for(name: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """Give a command that has receipts the flag ``--metrics``; its work appends them to ``flags.receipts``."""
+    parser.add_argument("--metrics", metavar="FILE", help="then write OpenMetrics text of the last receipts there")
+
+
 def run(
     parser: argparse.ArgumentParser, argv: Sequence[str], operation: str, work: Callable[[argparse.Namespace], int]
 ) -> int:
@@ -42,20 +47,42 @@ def run(
         operation: What the receipt of a failure calls it, where the failure brings none of its own.
         work: Takes the flags, prints the answer, and returns the exit code.
     Returns:
-        The exit code: that of ``work``, or that of the error (docs/errors.md).
+        The exit code: that of ``work``, or that of the error (docs/errors.md); that of metrics which can't be written,
+        where the work was done.
     """
     try:
         flags = parser.parse_args(argv)
     except SystemExit as end:  # argparse has said why
         return int(end.code or 0)
+    flags.receipts = []
+    path = None
     try:
-        return work(flags)
+        metrics.require_place(getattr(flags, "metrics", None))
+        path = getattr(flags, "metrics", None)
+        code = work(flags)
     except (errors.Error, KeyboardInterrupt) as failure:
-        print(f"{parser.prog}: {str(failure) or 'interrupted'}", file=sys.stderr)
+        receipt = getattr(failure, "receipt", None) or receipts.Account(operation).receipt(failure)
+        flags.receipts.append(receipt)
+        _say(parser, failure)
         if flags.json:
-            receipt = getattr(failure, "receipt", None) or receipts.Account(operation).receipt(failure)
             print(receipt.to_json())
-        return failure.exit_code if isinstance(failure, errors.Error) else errors.Cancelled.exit_code
+        code = _exit_code(failure)
+    try:
+        if path is not None:
+            own = [each.as_dict() for each in reversed(flags.receipts)]
+            metrics.write(path, metrics.text(os.environ, own))
+    except errors.Error as failure:
+        _say(parser, failure)
+        code = code or failure.exit_code
+    return code
+
+
+def _say(parser: argparse.ArgumentParser, failure: BaseException) -> None:
+    print(f"{parser.prog}: {str(failure) or 'interrupted'}", file=sys.stderr)
+
+
+def _exit_code(failure: BaseException) -> int:
+    return failure.exit_code if isinstance(failure, errors.Error) else errors.Cancelled.exit_code
 
 
 def print_json(report: Any) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from coldsnap import errors, quarantine, receipts, settings, trust
+from coldsnap import errors, log, quarantine, receipts, settings, trust
 from coldsnap.artifact import Artifact, load_native, open_artifact, shard_names
 from coldsnap.blob_check import BlobCheck, check_all
 from coldsnap.receipts import Receipt
@@ -63,10 +63,10 @@ def verify(
             account.reasons = quarantine.note_unopened(path, failure, "verify")
         account.wall_s = time.monotonic() - begin
         with contextlib.suppress(AttributeError, TypeError):  # somebody else's exception may have no room for it
-            failure.receipt = account.receipt(failure)  # type: ignore[attr-defined]
+            failure.receipt = log.done(account.receipt(failure))  # type: ignore[attr-defined]
         raise
     account.wall_s = time.monotonic() - begin
-    return account.receipt()
+    return log.done(account.receipt())
 
 
 def _verify(shards: Sequence[Artifact], admit: bool, ticker: Ticker, account: receipts.Account) -> None:

@@ -21,11 +21,13 @@ def main(argv: Sequence[str]) -> int:
     parser = terminal.parser_for("verify", "Read a whole artifact, all of its shards, and compare every digest.")
     parser.add_argument("path", metavar="PATH", help="the artifact's folder, the one with artifact.json")
     parser.add_argument("--admit", action="store_true", help="then write trust markers for this machine")
+    terminal.add_metrics(parser)
     return terminal.run(parser, argv, "verify", _verify)
 
 
 def _verify(flags: argparse.Namespace) -> int:
     receipt = verify(flags.path, admit=flags.admit, progress=terminal.progress())
+    flags.receipts.append(receipt)
     print(receipt.to_json() if flags.json else _summary(receipt))
     return 0
 

@@ -59,7 +59,7 @@ typedef struct coldsnap_capture_progress {
   size_t struct_size;
   void* user;            // of the run options
   uint64_t done_bytes;   // rises to total_bytes
-  uint64_t total_bytes;  // the payload, once for each of copying, check_source and preverified
+  uint64_t total_bytes;  // the payload, once for each pass: copying, check_source, preverified, two of the device's
 } coldsnap_capture_progress;
 
 // Called by the thread in run(). Zero: go on. Must return: no exception and no longjmp may leave it.

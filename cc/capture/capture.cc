@@ -280,15 +280,16 @@ class ShardCapture {
   }
 
   Status CheckSourceOnDevice() {
-    RETURN_IF_ERROR(RunOnDevice([this](size_t index, uint64_t offset, std::span<const LeafDigest> leaves) {
+    return RunOnDevice([this](size_t index, uint64_t offset, std::span<const LeafDigest> leaves) {
       return digester_.Compare(index, offset, leaves, kSourceNow, kSourceRemedy);
-    }));
-    if (options_.check_source) passed_bytes_ += plan_.payload_bytes;
-    return Tick(0);
+    });
   }
 
   Status RunOnDevice(const SourceDigests::Sink& sink) {
-    return SourceDigests(layout_, plan_, gpu_, *ring_, lanes_).Run(crew_, sink, [this] { return Tick(0); });
+    SourceDigests digests(layout_, plan_, gpu_, *ring_, lanes_);
+    RETURN_IF_ERROR(digests.Run(crew_, sink, [this](uint64_t done) { return Tick(done); }));
+    passed_bytes_ += plan_.payload_bytes;
+    return Status::Ok();
   }
 
   Status CheckSource() {
@@ -361,7 +362,8 @@ class ShardCapture {
 
   // `done`: of the pass that runs.
   Status Tick(uint64_t done) {
-    const uint64_t passes = 1 + (options_.check_source ? 1 : 0) + (options_.preverified ? 1 : 0);
+    const uint64_t of_sources = OnDevice() ? 2 : options_.check_source ? 1 : 0;
+    const uint64_t passes = 1 + of_sources + (options_.preverified ? 1 : 0);
     return options_.tick ? options_.tick(passed_bytes_ + done, passes * plan_.payload_bytes) : Status::Ok();
   }
 

@@ -44,8 +44,8 @@ struct CaptureOptions {
   uint64_t journal_bytes = kGiB;
   std::span<const uintptr_t> streams;  // the caller's: what was submitted there before is done before the first copy
   // Called by the thread that called CaptureShard, at most 20 times a second and once at the end, with the bytes that
-  // have passed and all that will: the payload, once for each of copying, checking the sources and reading again. A
-  // failure cancels the capture and is returned after everything has been drained.
+  // have passed and all that will: the payload, once for each of digesting on the device, copying, checking the sources
+  // and reading again. A failure cancels the capture and is returned after everything has been drained.
   std::function<Status(uint64_t done_bytes, uint64_t total_bytes)> tick;
 };
 

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -151,7 +152,7 @@ TEST_F(CaptureTest, ASourceThatChangesMeanwhileIsFound) {
   for (const Place place : {Place::kHost, Place::kDevice, Place::kBoth}) {
     const SourcesForTest sources(device_, {300000, 100}, 1);
     const CaptureOptions options{.place = place, .check_source = true, .tick = [&](uint64_t done, uint64_t total) {
-                                   if (done * 2 == total) sources.Flip(1);
+                                   if (done + 300100 == total) sources.Flip(1);
                                    return Status::Ok();
                                  }};
     const Status status = Capture(sources, options).status();
@@ -163,12 +164,34 @@ TEST_F(CaptureTest, ASourceThatChangesMeanwhileIsFound) {
   }
 }
 
+// Digesting on the device is work that a bar shows: its first pass, the copy and its second pass count alike.
+TEST_F(CaptureTest, EachPassOfTheDeviceMovesTheProgress) {
+  constexpr uint64_t kPayload = 300100;
+  const SourcesForTest sources(device_, {300000, 100}, 1);
+  for (const bool check_source : {false, true}) {
+    std::set<uint64_t> seen;
+    uint64_t last = 0;
+    const CaptureOptions options{
+        .place = Place::kDevice, .check_source = check_source, .tick = [&](uint64_t done, uint64_t total) {
+          EXPECT_EQ(total, 3 * kPayload);
+          EXPECT_GE(done, last);
+          seen.insert(last = done);
+          return Status::Ok();
+        }};
+    ASSERT_TRUE(Capture(sources, options).ok());
+    EXPECT_EQ(last, 3 * kPayload);
+    EXPECT_TRUE(seen.contains(kPayload)) << "behind the first pass";
+    EXPECT_TRUE(seen.contains(2 * kPayload)) << "behind the copy";
+    std::filesystem::remove_all(folder());
+  }
+}
+
 // The device has digested the sources before they are copied, so it looks again after that, asked or not.
 TEST_F(CaptureTest, WithDigestsOnTheDeviceAChangeIsAlwaysFound) {
   const SourcesForTest sources(device_, {300000, 100}, 1);
   bool changed = false;
   const CaptureOptions options{.place = Place::kDevice, .tick = [&](uint64_t done, uint64_t total) {
-                                 if (done == total && !std::exchange(changed, true)) sources.Flip(1);
+                                 if (done + 300100 == total && !std::exchange(changed, true)) sources.Flip(1);
                                  return Status::Ok();
                                }};
   EXPECT_EQ(Capture(sources, options).status().code(), Code::kDataLoss);

@@ -34,13 +34,15 @@ void SourceDigests::Divide(const WritePlan& plan) {
   batches_.push_back(parts_.size());
 }
 
-Status SourceDigests::Run(Crew& crew, const Sink& sink, const std::function<Status()>& tick) {
+Status SourceDigests::Run(Crew& crew, const Sink& sink, const Tick& tick) {
   next_ = 0;
+  done_bytes_ = 0;
   crew.Run(
       static_cast<int>(lanes_.size()), [&](int member) { Fail(RunMember(*lanes_[static_cast<size_t>(member)], sink)); },
       [&] {
-        if (!stop_.load()) Fail(tick());
+        if (!stop_.load()) Fail(tick(done_bytes_.load()));
       });
+  if (first_failure_.ok()) Fail(tick(done_bytes_.load()));
   return first_failure_;
 }
 
@@ -73,6 +75,7 @@ Status SourceDigests::HashBatch(Lane& lane, std::span<const Part> parts, EmptySl
     const size_t leaves = LeavesOf(part.range.nbytes);
     RETURN_IF_ERROR(sink(part.segment, part.offset, {digests + first, leaves}));
     first += leaves;
+    done_bytes_.fetch_add(part.range.nbytes);
   }
   return Status::Ok();
 }

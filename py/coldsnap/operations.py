@@ -20,6 +20,7 @@ from coldsnap.new_file import saying
 from coldsnap.receipts import Receipt
 from coldsnap.request_schema import Request
 from coldsnap.store import Store
+from coldsnap.ticker import Ticker
 from coldsnap.verify import verify
 
 Progress = Callable[[int, int], object]
@@ -103,21 +104,37 @@ def _capture(values: dict[str, Any], progress: Progress) -> Outcome:
             raise errors.ExistsError(
                 f"capture to {values['path']}: it is there already", stage="publish", remedy="name a new path"
             )
-        tensors = _source(values["source"])
+        reading = _Reading(progress, passes=3 if values.get("preverified") else 2)
+        tensors = _source(values["source"], reading)
         if "path" not in values:
             store_place.require_free(store, sum(tensor.nbytes for tensor in tensors.values()))
     except BaseException as failure:
         _account_for(failure, receipts.Account("capture", wall_s=time.monotonic() - begin))
         raise
-    receipt = capture(tensors, **arguments, progress=progress)
+    receipt = capture(tensors, **arguments, progress=reading.behind)
     place = values.get("path") or Store(arguments["store"]).folder_of(values["identity"]) / str(receipt.artifact_root)
     return Outcome(receipt, {"path": str(place), "tensors": len(tensors)})
 
 
-def _source(source: dict[str, Any]) -> dict[str, Any]:
+class _Reading:
+    """Progress of reading files, and of the capture behind it, as one: the bytes read count like each pass over them."""
+
+    def __init__(self, progress: Progress, passes: int) -> None:
+        self._progress, self._ticker = progress, Ticker(progress, None)
+        self._passes, self._nbytes = passes, 0
+
+    def __call__(self, done: int, total: int) -> None:
+        self._nbytes = total
+        self._ticker(done, total * (1 + self._passes))  # a header more than the payload, so an estimate
+
+    def behind(self, done: int, total: int) -> None:
+        self._progress(self._nbytes + done, self._nbytes + total)
+
+
+def _source(source: dict[str, Any], progress: Progress) -> dict[str, Any]:
     if "safetensors" in source:
-        return tensor_files.read_safetensors(source["safetensors"])
-    return tensor_files.read_numpy(source["numpy"])
+        return tensor_files.read_safetensors(source["safetensors"], progress)
+    return tensor_files.read_numpy(source["numpy"], progress)
 
 
 def _hydrate(values: dict[str, Any], progress: Progress) -> Outcome:

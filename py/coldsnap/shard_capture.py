@@ -77,7 +77,9 @@ class ShardCapture:
         write = self._write_python if self.account.provider == "python" else self._write_native
         found = write(folder)
         self._note(found)
-        total = self.account.payload_bytes * (2 + self.preverified)  # passes: copied, source checked, read again
+        # Copied, source checked, read again; the device digests the source before the copy too.
+        passes = 2 + self.preverified + (self.account.place in ("device", "both"))
+        total = self.account.payload_bytes * passes
         if self.tick(total, total):
             raise errors.Cancelled(f"capture {self.account.payload_bytes} bytes: cancelled before it was published")
         record: str = found["record"]

@@ -9,11 +9,12 @@ JSON header with dtype, shape and data_offsets of each tensor, the data without 
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from coldsnap.tensors import Typed
 
 if TYPE_CHECKING:
     import numpy
+
+Progress = Callable[[int, int], object]
 
 _MAX_HEADER_BYTES = 100_000_000  # of the format
 _NAMED_BYTES = 8
@@ -48,6 +51,10 @@ _TENSOR = records.record(
 )
 
 
+def _nobody(done: int, total: int) -> None:
+    """Progress that nobody asked for."""
+
+
 def numpy_dtype(dtype: str) -> str:
     """The numpy type of one element: its own, or unsigned integers of the width where numpy has none."""
     return _NUMPY_OF.get(dtype) or f"uint{8 * ITEM_BYTES[dtype]}"
@@ -67,9 +74,12 @@ def require_memory(nbytes: int, doing: str) -> None:
         )
 
 
-def read_safetensors(paths: Sequence[str]) -> dict[str, Any]:
+def read_safetensors(paths: Sequence[str], progress: Progress = _nobody) -> dict[str, Any]:
     """All the tensors of some safetensors files, in memory.
 
+    Args:
+        paths: The files.
+        progress: Called with (bytes read, bytes of the files).
     Returns:
         Name to numpy array, or to `coldsnap.tensors.Typed` for types that numpy lacks.
     Raises:
@@ -77,19 +87,25 @@ def read_safetensors(paths: Sequence[str]) -> dict[str, Any]:
         OutOfMemoryError: They don't fit.
         IoError: A file can't be read.
     """
-    require_memory(sum(_size_of(path) for path in paths), f"read {len(paths)} safetensors files")
+    total, before = sum(_size_of(path) for path in paths), 0
+    require_memory(total, f"read {len(paths)} safetensors files")
     found: dict[str, Any] = {}
     for path in paths:
-        for name, tensor in _tensors_of(path):
-            if name in found:
-                raise _refused(path, f"another file has a tensor {name!r} too", "capture them one by one")
-            found[name] = tensor
+        with _Counted(path, lambda read, before=before: progress(before + read, total)) as file:
+            for name, tensor in _tensors_of(path, file):
+                if name in found:
+                    raise _refused(path, f"another file has a tensor {name!r} too", "capture them one by one")
+                found[name] = tensor
+            before += file.size
     return found
 
 
-def read_numpy(path: str) -> dict[str, Any]:
+def read_numpy(path: str, progress: Progress = _nobody) -> dict[str, Any]:
     """The arrays of a .npz file by their keys, or that of a .npy file by the file's name without ``.npy``.
 
+    Args:
+        path: The file.
+        progress: Called with (bytes read, bytes of the file).
     Raises:
         RequestInvalidError: The file is not there, or is neither; arrays of Python objects are refused.
         OutOfMemoryError: They don't fit.
@@ -97,17 +113,20 @@ def read_numpy(path: str) -> dict[str, Any]:
     """
     import numpy as np
 
-    size = _size_of(path)
+    size = file_bytes = _size_of(path)
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 size = sum(entry.file_size for entry in archive.infolist())
         require_memory(size, f"read {path}")
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {Path(path).name.removesuffix(".npy"): loaded}
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
+        with _Counted(path, lambda read: progress(read, file_bytes)) as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                found = {Path(path).name.removesuffix(".npy"): loaded}
+            else:
+                with loaded:
+                    found = {name: loaded[name] for name in loaded.files}
+        return found
     except OSError as cause:
         if isinstance(cause, errors.Error):
             raise
@@ -173,20 +192,46 @@ def require_writable(artifact: Artifact) -> None:
         )
 
 
-def _tensors_of(path: str) -> Iterator[tuple[str, Any]]:
-    with _opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        try:
-            header, begin = _header(file, size)
-        except ValueError as cause:
-            raise _refused(path, str(cause), "give a whole safetensors file") from cause
-        reached = 0
-        for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-            reached = _checked(path, name, entry, reached)
-        if begin + reached != size:
-            raise _refused(path, f"its tensors end at byte {begin + reached}, and it has {size}", "copy it again")
-        for name, entry in header.items():
-            yield name, _read_tensor(file, path, begin, entry)
+class _Counted(io.RawIOBase):
+    """A file that tells how much of it has been read; no file to numpy, which would read past it."""
+
+    def __init__(self, path: str, read: Callable[[int], object]) -> None:
+        self._file = _opened(path)
+        self._told, self._read = read, 0
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def readinto(self, buffer: Any) -> int:
+        got = int(self._file.readinto(buffer))
+        self._read += got
+        self._told(min(self._read, self.size))  # what is read again counts no more than there is
+        return got
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _tensors_of(path: str, file: _Counted) -> Iterator[tuple[str, Any]]:
+    try:
+        header, begin = _header(file, file.size)
+    except ValueError as cause:
+        raise _refused(path, str(cause), "give a whole safetensors file") from cause
+    reached = 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        reached = _checked(path, name, entry, reached)
+    if begin + reached != file.size:
+        raise _refused(path, f"its tensors end at byte {begin + reached}, and it has {file.size}", "copy it again")
+    for name, entry in header.items():
+        yield name, _read_tensor(file, path, begin, entry)
 
 
 def _header(file: Any, size: int) -> tuple[dict[str, Any], int]:

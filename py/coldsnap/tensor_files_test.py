@@ -187,3 +187,36 @@ def test_types_that_no_file_has(tmp_path: pathlib.Path) -> None:
 def test_a_typed_array_is_of_its_width() -> None:
     with pytest.raises(errors.RequestInvalidError, match="its array is of U8, and is to be BF16"):
         coldsnap.capture({"a": Typed(np.zeros(3, np.uint8), "BF16")}, "never")
+
+
+def told(read: Any) -> list[tuple[int, int]]:
+    steps: list[tuple[int, int]] = []
+    read(lambda done, total: steps.append((done, total)))
+    assert steps == sorted(steps)
+    return steps
+
+
+def test_reading_safetensors_tells_how_far_it_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_files, "_READ_BYTES", 1000)
+    data = bytes(5000)
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.write_bytes(file_of({path.name: entry("U8", [5000], 0, 5000)}, data))
+    total = sum(path.stat().st_size for path in paths)
+    steps = told(lambda progress: tensor_files.read_safetensors([str(path) for path in paths], progress))
+    assert len({done for done, _ in steps}) >= 10
+    assert {all_of_it for _, all_of_it in steps} == {total}
+    assert steps[-1] == (total, total)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "packed.npz"])
+def test_reading_numpy_tells_how_far_it_is(name: str, tmp_path: pathlib.Path) -> None:
+    array = np.random.default_rng(7).integers(0, 256, 2_000_000, np.uint8)
+    write = {"a.npy": np.save, "a.npz": np.savez, "packed.npz": np.savez_compressed}[name]
+    write(tmp_path / name, array)
+    total = (tmp_path / name).stat().st_size
+    steps = told(lambda progress: tensor_files.read_numpy(str(tmp_path / name), progress))
+    assert len({done for done, _ in steps}) >= 5
+    assert steps[-1] == (total, total)
+    (found,) = tensor_files.read_numpy(str(tmp_path / name)).values()
+    assert (found == array).all()

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ def capture(
     preverified: bool = False,
     replace: bool = False,
     scalars: Mapping[str, Any] | None = None,
+    roles: Mapping[str, str] | None = None,
+    attrs: Mapping[str, Sequence[str]] | None = None,
     progress: Callable[[int, int], object] | None = None,
     cancel: threading.Event | None = None,
 ) -> Receipt:
@@ -61,6 +63,8 @@ def capture(
             write a trust marker, so that restores here may leave out digests.
         replace: In a store, whether this may become current in the place of another artifact of the identity.
         scalars: Values to keep beside the tensors: a dict that JSON can hold.
+        roles: What tensors are to their engine, by name; shown in `TensorInfo.role`.
+        attrs: ``key=value`` strings by tensor name, shown in `TensorInfo.attrs`.
         progress: Called with (bytes done, bytes in total), at most 20 times a second, last with both equal. The total
             counts each pass over the bytes. An exception of it cancels the capture and is raised.
         cancel: Set it to stop.
@@ -96,7 +100,8 @@ def capture(
         if isinstance(request.place, Store):
             account.settings = {**account.settings, "store_max_bytes": request.place.cap}
         ticker = Ticker(progress, cancel)
-        work = ShardCapture(SHARD, sources_of(tensors), request.identity, request.scalars, ticker, account, resume=True)
+        sources = sources_of(tensors, roles, attrs)
+        work = ShardCapture(SHARD, sources, request.identity, request.scalars, ticker, account, resume=True)
         work.prepare()
         request.make_room(work, account)
         with request.incoming(keep_shards=account.provider == "native") as incoming:

@@ -89,12 +89,13 @@ def _difference(info: TensorInfo, view: TensorView) -> str | None:
         return f"{view.name!r} has dtype {view.dtype}, captured {info.dtype}{also}"
     if view.shape != info.shape:
         return f"{view.name!r} has shape {list(view.shape)}, captured {list(info.shape)}"
-    if view.strides != info.strides and _steps(view.shape, view.strides) != _steps(info.shape, info.strides):
+    if view.strides != info.strides and steps(view.shape, view.strides) != steps(info.shape, info.strides):
         return f"{view.name!r} has strides {list(view.strides)} (elements), captured {list(info.strides)}"
     return None
 
 
-def _steps(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
+def steps(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """The strides that lead anywhere: two tensors of one shape are laid out alike if these are equal."""
     # The stride of a dimension of one element, and every stride of a tensor of none, leads nowhere: frameworks fill
     # in what they like.
     return [] if 0 in shape else [stride for length, stride in zip(shape, strides, strict=True) if length > 1]

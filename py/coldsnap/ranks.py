@@ -61,6 +61,8 @@ def capture_rank(
     preverified: bool = False,
     replace: bool = False,
     scalars: Mapping[str, Any] | None = None,
+    roles: Mapping[str, str] | None = None,
+    attrs: Mapping[str, Sequence[str]] | None = None,
     progress: Callable[[int, int], object] | None = None,
     cancel: threading.Event | None = None,
 ) -> Receipt:
@@ -77,7 +79,9 @@ def capture_rank(
         place: Where a rank that writes computes digests.
         preverified: In writing ranks.
         replace: Whether rank 0 may make this current in the place of another artifact.
-        scalars: Of this rank's shard.
+        scalars: Of this rank's shard, as are ``roles`` and ``attrs``.
+        roles: As of `coldsnap.capture`.
+        attrs: As of `coldsnap.capture`.
         progress: Called with bytes done and in total, of this rank.
         cancel: Set it to stop this rank, and with it all of them.
     Returns:
@@ -108,7 +112,8 @@ def capture_rank(
         with meeting.taking_part():
             tick = meeting.watched(Ticker(progress, cancel))
             text = canonical(scalars, "scalars")
-            work = ShardCapture(group.shard, sources_of(tensors), meeting.identity, text, tick, account)
+            sources = sources_of(tensors, roles, attrs)
+            work = ShardCapture(group.shard, sources, meeting.identity, text, tick, account)
             work.prepare()
             published, publish_s = meeting.lead(work, replace) if group.rank == 0 else meeting.follow(work)
         if not group.writes:

@@ -7,7 +7,7 @@ looked at through torch, or through numpy where it lies in host memory: as views
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,15 +33,30 @@ class Sources:
     tensors: Mapping[str, Any]
 
 
-def sources_of(tensors: Any) -> Sources:
+def sources_of(
+    tensors: Any, roles: Mapping[str, str] | None = None, attrs: Mapping[str, Sequence[str]] | None = None
+) -> Sources:
     """Describe the tensors of a mapping.
 
+    Args:
+        tensors: Name to tensor.
+        roles: By name, what a tensor is to its engine.
+        attrs: By name, ``key=value`` strings that a restore compares.
     Raises:
-        RequestInvalidError: It is no mapping, a tensor is refused, or the tensors are on several devices.
+        RequestInvalidError: It is no mapping, a tensor is refused, the tensors are on several devices, or a role or attr
+            is of no tensor.
     """
     seen = _visible(tensors)
     views = views_of(seen)
-    return Sources(specs_of(views), _one_device(views.values()), seen)
+    roles, attrs = roles or {}, attrs or {}
+    unknown = next((name for name in (*roles, *attrs) if name not in views), None)
+    if unknown is not None:
+        raise errors.RequestInvalidError(
+            f"capture {len(views)} tensors: {unknown!r} has a role or attrs, and is none of them",
+            remedy="give roles and attrs to captured tensors only",
+        )
+    rows = [(*row[:-2], roles.get(row[0], ""), sorted(attrs.get(row[0], ()))) for row in specs_of(views)]
+    return Sources(rows, _one_device(views.values()), seen)
 
 
 def _one_device(views: Iterable[TensorView]) -> str:

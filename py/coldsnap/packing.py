@@ -26,6 +26,7 @@ from coldsnap.blob_check import BlobCheck, check_all
 from coldsnap.new_file import NewFile, make_folder, saying, sync_folder
 from coldsnap.store import Published, Store
 from coldsnap.ticker import Ticker
+from coldsnap.whole_file import appearing
 
 _LAST = "artifact.json"
 _SHARD_FILES = ("manifest.json", "leaves.bin", "weights.safetensors")
@@ -55,18 +56,14 @@ def pack(artifact: Path, destination: Path, progress: Progress | None = None) ->
     """
     if os.path.lexists(destination):
         raise errors.ExistsError(f"pack to {destination}: it is there already", remedy="name a new file")
-    temporary = destination.with_name(f".{destination.name}.{os.urandom(8).hex()}")
     with contextlib.ExitStack() as stack:
         names = sorted(shard_names(artifact))
         shards = [stack.enter_context(open_artifact(artifact, shard=name)) for name in names]
         root = shards[0].artifact_root
         files = [f"{name}/{file}" for name in names for file in _SHARD_FILES]
         files.append(_LAST)
-        stack.callback(_forget, temporary)
-        with saying(f"pack artifact {root} to {destination}"):
-            _write_tar(artifact, root, files, temporary, progress)
-            os.link(temporary, destination)  # unlike a rename it replaces nothing
-        sync_folder(destination.parent, f"the folder of {destination.name}")
+        with appearing(destination) as stream, saying(f"pack artifact {root} to {destination}"):
+            _write_tar(artifact, root, files, stream, progress)
     return root
 
 
@@ -113,23 +110,33 @@ def unpack(
             incoming.close()
 
 
-def _write_tar(artifact: Path, root: str, files: list[str], path: Path, progress: Progress | None) -> None:
+def _write_tar(artifact: Path, root: str, files: list[str], stream: IO[bytes], progress: Progress | None) -> None:
     total, done = sum((artifact / name).stat().st_size for name in files), 0
     tick = Ticker(progress, None)
-    with (
-        path.open("xb") as stream,
-        tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT, copybufsize=_PIECE_BYTES) as tar,
-    ):
+
+    def tell(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        tick(done, total)
+
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT, copybufsize=_PIECE_BYTES) as tar:
         for name in files:
             with (artifact / name).open("rb") as source:
                 member = tarfile.TarInfo(f"{root}/{name}")
                 member.size, member.mode = os.fstat(source.fileno()).st_size, _MODE
-                tar.addfile(member, source)
-            done += member.size
-            tick(done, total)
-        tar.close()
-        stream.flush()
-        os.fsync(stream.fileno())
+                tar.addfile(member, _Told(source, tell))
+
+
+class _Told:
+    """A file for tarfile, which calls ``tell`` with the bytes of each read."""
+
+    def __init__(self, stream: IO[bytes], tell: Callable[[int], object]) -> None:
+        self._stream, self._tell = stream, tell
+
+    def read(self, nbytes: int) -> bytes:
+        data = self._stream.read(nbytes)
+        self._tell(len(data))
+        return data
 
 
 class _Bounded:
@@ -226,11 +233,6 @@ def _refused(source: Path, why: str, kind: type[errors.Error] = errors.FormatInv
     return kind(
         f"unpack {source}: {why}", stage="open", remedy="pack it again: coldsnap store pack; nothing was unpacked"
     )
-
-
-def _forget(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
 
 
 def _text(value: Any) -> str:

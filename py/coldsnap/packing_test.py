@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import coldsnap
-from coldsnap import errors, packing, quarantine
+from coldsnap import errors, packing, quarantine, ticker
 
 WEIGHTS = {"w": np.arange(50_000, dtype=np.float32), "empty": np.zeros((0, 2))}
 IDENTITY = {"model": "example"}
@@ -84,6 +84,18 @@ def found_root(packed: pathlib.Path) -> str:
         return artifact.artifact_root
 
 
+def test_packing_tells_how_far_it_is_also_within_a_file(packed: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ticker, "_TICK_S", 0.0)
+    monkeypatch.setattr(packing, "_PIECE_BYTES", 4096)
+    calls: list[tuple[int, int]] = []
+    packing.pack(packed.parent / "artifact", packed.with_name("b.tar"), lambda *call: calls.append(call))
+    assert packed.with_name("b.tar").read_bytes() == packed.read_bytes()
+    total = sum(len(data) for data in files_of(packed.parent / "artifact").values())
+    assert calls == sorted(calls)
+    assert calls[-1] == (total, total)
+    assert len(calls) > 30  # of 4 files
+
+
 def test_nothing_is_replaced_and_nothing_stays_of_a_failure(
     packed: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +109,7 @@ def test_nothing_is_replaced_and_nothing_stays_of_a_failure(
 
     with pytest.raises(KeyboardInterrupt):
         packing.pack(packed.parent / "artifact", packed.with_name("b.tar"), stop)
-    with pytest.raises(errors.IoError, match="pack artifact"):
+    with pytest.raises(errors.IoError, match="open the folder of .*b.tar: No such file"):
         packing.pack(packed.parent / "artifact", packed.parent / "nowhere" / "b.tar")
     assert [path for path in packed.parent.iterdir() if "b.tar" in path.name] == []
 

@@ -10,15 +10,6 @@
 #include "cc/abi/fixture.h"
 #include "cc/abi/hydration.h"
 
-#define CHECK(condition)                                                                                            \
-  do {                                                                                                              \
-    if (!(condition)) {                                                                                             \
-      fprintf(stderr, "%s:%d: %s does not hold; last error: %s: %s\n", __FILE__, __LINE__, #condition, last().code, \
-              last().message);                                                                                      \
-      exit(1);                                                                                                      \
-    }                                                                                                               \
-  } while (0)
-
 enum { kCount = 3 };
 // In data order, which is that of the large ones' and then the small ones' names.
 static const uint64_t kSizes[kCount] = {1000000, 65536, 512};

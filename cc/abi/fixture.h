@@ -4,6 +4,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// For a test that has last(), which gives the ABI's last error; it includes stdio.h and stdlib.h.
+#define CHECK(condition)                                                                                            \
+  do {                                                                                                              \
+    if (!(condition)) {                                                                                             \
+      fprintf(stderr, "%s:%d: %s does not hold; last error: %s: %s\n", __FILE__, __LINE__, #condition, last().code, \
+              last().message);                                                                                      \
+      exit(1);                                                                                                      \
+    }                                                                                                               \
+  } while (0)
+
 #ifdef __cplusplus
 extern "C" {
 #endif

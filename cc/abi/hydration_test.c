@@ -8,15 +8,6 @@
 
 #include "cc/abi/fixture.h"
 
-#define CHECK(condition)                                                                                            \
-  do {                                                                                                              \
-    if (!(condition)) {                                                                                             \
-      fprintf(stderr, "%s:%d: %s does not hold; last error: %s: %s\n", __FILE__, __LINE__, #condition, last().code, \
-              last().message);                                                                                      \
-      exit(1);                                                                                                      \
-    }                                                                                                               \
-  } while (0)
-
 enum { kCount = 3, kUntouched = 0x55, kPoison = 0xff };
 static const uint64_t kSizes[kCount] = {1000001, 65536, 513};
 

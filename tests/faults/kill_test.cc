@@ -7,12 +7,10 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cc/base/check.h"
@@ -23,6 +21,7 @@
 #include "cc/testing/fault.h"
 #include "cc/testing/pattern.h"
 #include "cc/testing/temp_dir.h"
+#include "tests/faults/captured.h"
 
 namespace coldsnap {
 namespace {
@@ -42,37 +41,13 @@ class KillTest : public testing::TestWithParam<WriteBackend> {
   std::string path() const { return temp_.path() + "/artifact"; }
 
   Status Capture() {
-    WriteRequest request{.path = path(), .tensors = {}};
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      const auto address = reinterpret_cast<uint64_t>(tensors_[i].data());
-      request.tensors.push_back({.name = StrCat("t", i),
-                                 .dtype = "U8",
-                                 .shape = {tensors_[i].size()},
-                                 .strides = {1},
-                                 .address = address,
-                                 .storage_address = address,
-                                 .storage_nbytes = tensors_[i].size(),
-                                 .object = i,
-                                 .role = {},
-                                 .attrs = {}});
-    }
     const std::unique_ptr<Gpu> gpu = OpenHostGpu();
-    return CaptureArtifact(std::move(request), *gpu,
+    return CaptureArtifact(RequestOf(tensors_, path()), *gpu,
                            {.backend = GetParam(), .chunk_bytes = kLeafBytes, .queue_depth = 2, .write_threads = 2})
         .status();
   }
 
-  // Every file of the artifact with its bytes; none where there is no artifact.
-  std::map<std::string, std::string> Tree() const {
-    std::map<std::string, std::string> files;
-    if (!fs::exists(path())) return files;
-    for (const auto& entry : fs::recursive_directory_iterator(path())) {
-      if (!entry.is_regular_file()) continue;
-      std::ifstream file(entry.path(), std::ios::binary);
-      files[entry.path().lexically_relative(path())].assign(std::istreambuf_iterator<char>(file), {});
-    }
-    return files;
-  }
+  std::map<std::string, std::string> Tree() const { return FilesUnder(path()); }
 
   size_t Entries() const {
     return static_cast<size_t>(std::distance(fs::directory_iterator(temp_.path()), fs::directory_iterator()));

@@ -7,12 +7,10 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cc/base/check.h"
@@ -23,6 +21,7 @@
 #include "cc/testing/fault.h"
 #include "cc/testing/pattern.h"
 #include "cc/testing/temp_dir.h"
+#include "tests/faults/captured.h"
 
 namespace coldsnap {
 namespace {
@@ -38,22 +37,8 @@ class ResumeTest : public testing::TestWithParam<Place> {
   std::string left() const { return temp_.path() + "/.artifact.incoming/shard-00-00-00"; }
 
   Result<WriteReport> Capture(bool resume = true, bool preverified = false, uint64_t journal_bytes = kLeafBytes) {
-    WriteRequest request{.path = path(), .tensors = {}};
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      const auto address = reinterpret_cast<uint64_t>(tensors_[i].data());
-      request.tensors.push_back({.name = StrCat("t", i),
-                                 .dtype = "U8",
-                                 .shape = {tensors_[i].size()},
-                                 .strides = {1},
-                                 .address = address,
-                                 .storage_address = address,
-                                 .storage_nbytes = tensors_[i].size(),
-                                 .object = i,
-                                 .role = {},
-                                 .attrs = {}});
-    }
     const std::unique_ptr<Gpu> gpu = OpenHostGpu();
-    return CaptureArtifact(std::move(request), *gpu,
+    return CaptureArtifact(RequestOf(tensors_, path()), *gpu,
                            {.backend = WriteBackend::kBuffered,
                             .chunk_bytes = kLeafBytes,
                             .write_threads = 1,
@@ -75,15 +60,7 @@ class ResumeTest : public testing::TestWithParam<Place> {
     ASSERT_TRUE(WIFSIGNALED(status)) << "it was not killed";
   }
 
-  std::map<std::string, std::string> Tree() const {
-    std::map<std::string, std::string> files;
-    for (const auto& entry : fs::recursive_directory_iterator(path())) {
-      if (!entry.is_regular_file()) continue;
-      std::ifstream file(entry.path(), std::ios::binary);
-      files[entry.path().lexically_relative(path())].assign(std::istreambuf_iterator<char>(file), {});
-    }
-    return files;
-  }
+  std::map<std::string, std::string> Tree() const { return FilesUnder(path()); }
   std::map<std::string, std::string> FreshTree() {
     COLDSNAP_CHECK(Capture(false).ok());
     std::map<std::string, std::string> tree = Tree();

@@ -83,13 +83,6 @@ ShardRecord RecordOf(const std::string& text) {
 
 nb::dict DictOf(const CapturedShard& shard) {
   const CaptureReport& report = shard.report;
-  nb::list reasons;
-  for (const Reason& reason : report.reasons) {
-    nb::dict entry;
-    entry["code"] = reason.code;
-    entry["detail"] = reason.detail;
-    reasons.append(entry);
-  }
   nb::dict route;
   route["route"] = std::string(RouteName(report.route));
   route["bytes"] = report.payload_bytes;
@@ -109,7 +102,7 @@ nb::dict DictOf(const CapturedShard& shard) {
   nb::dict out;
   out["record"] = TextOf(shard.record);
   out["routes"] = routes;
-  out["reasons"] = reasons;
+  out["reasons"] = ListOf(report.reasons);
   out["stages_s"] = stages;
   out["wall_s"] = report.wall_s;
   out["payload_bytes"] = report.payload_bytes;

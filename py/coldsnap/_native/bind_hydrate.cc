@@ -39,13 +39,6 @@ nb::dict DictOf(const HydrateReport& report) {
     route["extents"] = part.extents;
     routes.append(route);
   }
-  nb::list reasons;
-  for (const Reason& reason : report.reasons) {
-    nb::dict entry;
-    entry["code"] = reason.code;
-    entry["detail"] = reason.detail;
-    reasons.append(entry);
-  }
   nb::dict stages;
   stages["open"] = report.stages_s.open;
   stages["ring"] = report.stages_s.ring;
@@ -59,7 +52,7 @@ nb::dict DictOf(const HydrateReport& report) {
   residency["after"] = Fraction(report.residency_after);
   nb::dict out;
   out["routes"] = routes;
-  out["reasons"] = reasons;
+  out["reasons"] = ListOf(report.reasons);
   out["stages_s"] = stages;
   out["wall_s"] = report.wall_s;
   out["payload_bytes"] = report.payload_bytes;

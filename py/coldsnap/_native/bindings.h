@@ -4,8 +4,10 @@
 #include <nanobind/nanobind.h>
 
 #include <utility>
+#include <vector>
 
 #include "cc/base/status.h"
+#include "cc/base/types.h"
 
 namespace coldsnap {
 
@@ -26,5 +28,8 @@ T ValueOrThrow(Result<T> result) {
   ThrowIfError(result.status());
   return *std::move(result);
 }
+
+// As receipts have them: [{"code": ..., "detail": ...}].
+nanobind::list ListOf(const std::vector<Reason>& reasons);
 
 }  // namespace coldsnap

@@ -1,4 +1,9 @@
 // The extension module coldsnap._native: converts, drops the GIL, throws or returns. Decisions live on either side.
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <vector>
+
 #include "py/coldsnap/_native/bindings.h"
 
 namespace nb = nanobind;
@@ -14,6 +19,17 @@ void Throw(const Status& status) {
                                        status.remedy().c_str(), domain.c_str(), status.native());
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   throw nb::python_error();
+}
+
+nb::list ListOf(const std::vector<Reason>& reasons) {
+  nb::list out;
+  for (const Reason& reason : reasons) {
+    nb::dict entry;
+    entry["code"] = reason.code;
+    entry["detail"] = reason.detail;
+    out.append(entry);
+  }
+  return out;
 }
 
 }  // namespace coldsnap

@@ -29,12 +29,12 @@ def main(argv: Sequence[str]) -> int:
     parser = terminal.parser_for(
         "completion", "Print what completes these commands; load it in your shell's start file."
     )
-    parser.add_argument("shell", choices=tuple(_SHELLS), help="bash and zsh: eval it; fish: pipe it to source")
+    parser.add_argument("shell", choices=tuple(TEXTS), help="bash and zsh: eval it; fish: pipe it to source")
     return terminal.run(parser, argv, "completion", _print)
 
 
 def _print(flags: argparse.Namespace) -> int:
-    text = _SHELLS[flags.shell]()
+    text = TEXTS[flags.shell]()
     if flags.json:
         terminal.print_json({"format": 1, "shell": flags.shell, "text": text})
     else:
@@ -113,4 +113,4 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-_SHELLS = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+TEXTS = {"bash": _bash, "zsh": _zsh, "fish": _fish}

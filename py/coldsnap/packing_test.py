@@ -109,7 +109,7 @@ def test_nothing_is_replaced_and_nothing_stays_of_a_failure(
 
     with pytest.raises(KeyboardInterrupt):
         packing.pack(packed.parent / "artifact", packed.with_name("b.tar"), stop)
-    with pytest.raises(errors.IoError, match="open the folder of .*b.tar: No such file"):
+    with pytest.raises(errors.IoError, match=r"open the folder of .*b\.tar: No such file"):
         packing.pack(packed.parent / "artifact", packed.parent / "nowhere" / "b.tar")
     assert [path for path in packed.parent.iterdir() if "b.tar" in path.name] == []
 

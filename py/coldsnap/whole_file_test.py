@@ -103,7 +103,7 @@ def test_what_got_the_name_meanwhile_stays(
 ) -> None:
     if not unnamed:
         monkeypatch.setattr(whole_file, "_unnamed", lambda folder: None)
-    with pytest.raises(errors.ExistsError, match="a.tar"), whole_file.appearing(tmp_path / "a.tar") as stream:
+    with pytest.raises(errors.ExistsError, match=r"a\.tar"), whole_file.appearing(tmp_path / "a.tar") as stream:
         stream.write(b"new")
         (tmp_path / "a.tar").write_bytes(b"old")
     assert (tmp_path / "a.tar").read_bytes() == b"old"

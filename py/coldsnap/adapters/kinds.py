@@ -17,7 +17,7 @@ import json
 import struct
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -131,6 +131,10 @@ def _scalar(value: Any, kind: type) -> Any:
         return {"complex": struct.pack(">dd", value.real, value.imag).hex()}
     if kind in (list, tuple, torch.Size):
         return _sequence(value)
+    if kind is dict and len(value) > _LONG:  # a vocabulary
+        names = sorted(value, key=repr)
+        held = _sequence(names), _sequence([value[name] for name in names])
+        return _NONE if _NONE in held else {"dict": list(held)}
     return _name_or_array(value, kind)
 
 
@@ -160,7 +164,7 @@ def _text(value: str) -> Any:
     return known if len(known) <= _LONG else {"text": _digest(known.encode())}
 
 
-def _sequence(value: Any) -> Any:
+def _sequence(value: Sequence[Any]) -> Any:
     """A list of plain scalars; one that holds anything else is a container."""
     found = []
     for item in value:

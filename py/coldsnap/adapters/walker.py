@@ -20,6 +20,7 @@ import torch
 
 from coldsnap import errors
 from coldsnap.adapters import kinds
+from coldsnap.adapters.addresses import Addresses
 from coldsnap.tensors import view_of
 
 NOT_ALLOWED = "no part that is left out holds it"
@@ -133,6 +134,7 @@ class _Walk:
             id(module): (path, module) for path, module in model.named_modules()
         }
         self._around: set[int] = set()
+        self._addresses = Addresses()
 
     def module(self, module: torch.nn.Module, place: _Place) -> None:
         """A module with all that is in it; under each of its names anew."""
@@ -242,7 +244,8 @@ class _Walk:
             view_of(place.path, tensor)
         except errors.RequestInvalidError as cause:
             return cause.message.partition(": ")[2]
-        return ""
+        address = self._addresses.first_in(tensor)
+        return "" if address is None else f"it holds {address:#x}, an address of this process"
 
     def _note(self, place: _Place, value: Any) -> None:
         if not place.quiet and place.ordered:

@@ -39,6 +39,27 @@ Status FromCuda(cudaError_t error, const char* doing) {
 
 unsigned char* Pointer(const DeviceRange& range) { return reinterpret_cast<unsigned char*>(range.address); }
 
+// A kernel runs on the thread's current device, which need not be the one that is tested.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(const DeviceRange& range) : status_(Select(range)) {}
+  ~CurrentDevice() { static_cast<void>(cudaSetDevice(before_)); }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  const Status& status() const { return status_; }
+
+ private:
+  Status Select(const DeviceRange& range) {
+    RETURN_IF_ERROR(FromCuda(cudaGetDevice(&before_), "ask for the current device"));
+    cudaPointerAttributes attributes{};
+    RETURN_IF_ERROR(FromCuda(cudaPointerGetAttributes(&attributes, Pointer(range)), "ask where memory is"));
+    return FromCuda(cudaSetDevice(attributes.device), "select the memory's device");
+  }
+
+  int before_ = 0;
+  Status status_;
+};
+
 Result<uint64_t> CountInto(unsigned long long* differences, const DeviceRange& range, uint64_t seed) {
   RETURN_IF_ERROR(FromCuda(cudaMemset(differences, 0, sizeof(*differences)), "clear the counter"));
   Compare<<<kBlocks, kThreads>>>(Pointer(range), range.nbytes, seed, differences);
@@ -52,12 +73,16 @@ Result<uint64_t> CountInto(unsigned long long* differences, const DeviceRange& r
 }  // namespace
 
 Status FillPatternOnDevice(const DeviceRange& range, uint64_t seed) {
+  const CurrentDevice device(range);
+  RETURN_IF_ERROR(device.status());
   Fill<<<kBlocks, kThreads>>>(Pointer(range), range.nbytes, seed);
   RETURN_IF_ERROR(FromCuda(cudaGetLastError(), "start the fill kernel"));
   return FromCuda(cudaDeviceSynchronize(), "run the fill kernel");
 }
 
 Result<uint64_t> CountDifferencesOnDevice(const DeviceRange& range, uint64_t seed) {
+  const CurrentDevice device(range);
+  RETURN_IF_ERROR(device.status());
   unsigned long long* differences = nullptr;
   RETURN_IF_ERROR(FromCuda(cudaMalloc(&differences, sizeof(*differences)), "allocate a counter"));
   const Result<uint64_t> count = CountInto(differences, range, seed);

@@ -8,7 +8,7 @@ class and ``__dict__`` stay. The bytes are undefined until a restore.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -57,21 +57,36 @@ def materialise(
     walked = walk(model, stop=stop, skip=skip)
     placing = _Placing(walked)
     made = torch_destinations(artifact, str(device))
-    wanted: dict[int, _Wanted] = {}
-    for name in artifact:
-        info = artifact[name]
-        entry = wanted.setdefault(info.object, _Wanted(made[name], {}, {}))
-        entry.roles[name] = info.role
-        entry.attrs[name] = _split(info.attrs)
     found: dict[str, torch.Tensor] = {}
-    for entry in wanted.values():
+    for entry in _wanted(artifact, made):
         found |= placing.place(entry)
-    for name, held in artifact.scalars.get("coldsnap.host", {}).items():
-        placing.place(_Wanted(host_tensor(held), {name: held["role"]}, {name: _split(held["attrs"])}))
+    for entry in _wanted_on_host(artifact.scalars.get("coldsnap.host", {})):
+        placing.place(entry)
     return {name: found[name] for name in artifact if name in found}
 
 
-def host_tensor(entry: Mapping[str, Any]) -> torch.Tensor:
+def _wanted(artifact: Artifact, made: Mapping[str, torch.Tensor]) -> Iterable[_Wanted]:
+    found: dict[int, _Wanted] = {}
+    for name in artifact:
+        info = artifact[name]
+        entry = found.setdefault(info.object, _Wanted(made[name], {}, {}))
+        entry.roles[name] = info.role
+        entry.attrs[name] = _split(info.attrs)
+    return found.values()
+
+
+def _wanted_on_host(held: Mapping[str, Any]) -> Iterable[_Wanted]:
+    found: dict[str, _Wanted] = {}
+    for name, info in held.items():
+        if info["object"] not in found:
+            found[info["object"]] = _Wanted(_host_tensor(info), {}, {})
+        entry = found[info["object"]]
+        entry.roles[name] = info["role"]
+        entry.attrs[name] = _split(info["attrs"])
+    return found.values()
+
+
+def _host_tensor(entry: Mapping[str, Any]) -> torch.Tensor:
     """A tensor in host memory as an entry of ``coldsnap.host`` has it, with its bytes."""
     dtype = getattr(torch, entry["dtype"].removeprefix("torch."))
     tensor = torch.empty_strided(entry["shape"], entry["strides"], dtype=dtype, device="cpu")

@@ -126,36 +126,45 @@ def _nbytes(tensor: torch.Tensor) -> int:
 
 
 def _scalars(walked: Walked, *, host: bool = True) -> dict[str, Any]:
-    held = {path: _host_entry(slot) for path, slot in walked.slots.items() if _on_host(slot)} if host else {}
     return {
         "coldsnap.scalars": dict(walked.scalars),
         "coldsnap.opaque": dict(walked.opaque),
         "coldsnap.missing": dict(walked.missing),
-        "coldsnap.host": held,
+        "coldsnap.host": _host_entries(walked) if host else {},
     }
 
 
-def _host_entry(slot: Slot) -> dict[str, Any]:
-    plain = slot.tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    data = base64.b64encode(bytes(plain.tolist())).decode()
-    return {**_host_layout(slot), "data": data}
+def _host_entries(walked: Walked) -> dict[str, Any]:
+    found = _host_layouts(walked)
+    for path, entry in found.items():
+        plain = walked.slots[path].tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        entry["data"] = base64.b64encode(bytes(plain.tolist())).decode()
+    return found
 
 
-def _host_layout(slot: Slot) -> dict[str, Any]:
-    tensor = slot.tensor
-    return {
-        "dtype": str(tensor.dtype),
-        "shape": list(tensor.shape),
-        "strides": list(tensor.stride()),
-        "role": slot.role,
-        "attrs": list(slot.attrs),
-    }
+def _host_layouts(walked: Walked) -> dict[str, Any]:
+    """The small tensors in host memory; ``object`` and ``storage`` are the first path that has the same one."""
+    objects: dict[int, str] = {}
+    storages: dict[int, str] = {}
+    found = {}
+    for path, slot in sorted(walked.slots.items()):
+        tensor = slot.tensor
+        if _on_host(slot):
+            found[path] = {
+                "dtype": str(tensor.dtype),
+                "shape": list(tensor.shape),
+                "strides": list(tensor.stride()),
+                "object": objects.setdefault(id(tensor), path),
+                "storage": storages.setdefault(tensor.untyped_storage()._cdata, path),
+                "role": slot.role,
+                "attrs": list(slot.attrs),
+            }
+    return found
 
 
 def _host_differences(walked: Walked, wanted: Mapping[str, Any]) -> Iterator[str]:
-    now = {path: _host_layout(slot) for path, slot in walked.slots.items() if _on_host(slot)}
     then = {path: {key: entry[key] for key in entry if key != "data"} for path, entry in wanted.items()}
-    yield from _dict_differences(now, then, "tensor in host memory")
+    yield from _dict_differences(_host_layouts(walked), then, "tensor in host memory")
 
 
 def _layout_differences(walked: Walked, artifact: Artifact) -> Iterator[str]:
@@ -222,6 +231,6 @@ class _Extents:
 
 def _dict_differences(now: Mapping[str, Any], then: Mapping[str, Any], what: str) -> Iterator[str]:
     for path in sorted(now.keys() | then.keys()):
-        mine, captured = (json.dumps(side[path]) if path in side else "absent" for side in (now, then))
+        mine, captured = (json.dumps(side[path], sort_keys=True) if path in side else "absent" for side in (now, then))
         if mine != captured:
             yield f"{path}: {what} {mine}, captured {captured}"

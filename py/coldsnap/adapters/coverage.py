@@ -72,19 +72,13 @@ def hidden(before: Mapping[int, int], after: Mapping[int, int], walked: Walked) 
     return sorted(found, key=lambda rest: -rest.nbytes)
 
 
-def storage_bytes(walked: Walked) -> int:
-    """Bytes of all the storages of a model, each counted once."""
+def vanished_bytes(loaded: Walked, final: Walked) -> int:
+    """Bytes of storages that a model had after loading and has no more at the end of post-processing; 0 if it grew."""
+    return max(0, _total(loaded) - _total(final))
+
+
+def _total(walked: Walked) -> int:
     return sum(nbytes for _, nbytes in set(_storages(walked)))
-
-
-def vanished_bytes(loaded: int, final: Walked) -> int:
-    """Bytes that are gone at the end of post-processing; 0 if there are more.
-
-    Args:
-        loaded: `storage_bytes` after loading. A number: whoever keeps the walk would keep the weights alive.
-        final: The finished model.
-    """
-    return max(0, loaded - storage_bytes(final))
 
 
 def _storages(walked: Walked) -> Iterable[tuple[int, int]]:

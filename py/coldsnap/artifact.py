@@ -121,17 +121,20 @@ class Artifact(Mapping[str, TensorInfo]):
     @property
     def identity(self) -> dict[str, Any]:
         """What the artifact was captured from."""
-        return json.loads(self.native.identity)
+        found: dict[str, Any] = json.loads(self.native.identity)
+        return found
 
     @property
     def scalars(self) -> dict[str, Any]:
         """Values captured beside the tensors; floats stand as strings of their bits (docs/format.md)."""
-        return json.loads(self.native.scalars)
+        found: dict[str, Any] = json.loads(self.native.scalars)
+        return found
 
     @property
     def capture(self) -> dict[str, Any]:
         """Who captured it, when and how; no digest covers this."""
-        return json.loads(self.native.capture)
+        found: dict[str, Any] = json.loads(self.native.capture)
+        return found
 
     @property
     def payload_bytes(self) -> int:
@@ -209,7 +212,8 @@ def shard_names(path: str | os.PathLike[str]) -> list[str]:
     Raises:
         As `open_artifact`.
     """
-    return load_native().artifact_shards(_as_path(path))
+    names: list[str] = load_native().artifact_shards(_as_path(path))
+    return names
 
 
 open = open_artifact  # the public name: coldsnap.open

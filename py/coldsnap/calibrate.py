@@ -424,7 +424,7 @@ def _samples(values: flags.FlagValues) -> range:
 
 def _define_flags() -> flags.FlagValues:
     """Define the flags."""
-    values = flags.FlagValues()
+    values = flags.FlagValues()  # type: ignore[no-untyped-call]
     common: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("bytes", "512MiB", "payload of the blob (512MiB)", **common)
     flags.DEFINE_string("extents", None, "that many extents of one size (32 of many sizes)", **common)

@@ -166,8 +166,10 @@ class Library:
             return
         last = _LastError()
         self._functions["last_error"](ctypes.byref(last))
-        texts = [_text(value) for value in (last.code, last.message, last.stage, last.remedy, last.domain)]
-        raise errors.from_native(*texts, last.native)
+        code, message, stage, remedy, domain = map(
+            _text, (last.code, last.message, last.stage, last.remedy, last.domain)
+        )
+        raise errors.from_native(code, message, stage, remedy, domain, last.native)
 
 
 def function_of(loaded: ctypes.CDLL, name: str) -> Any:

@@ -95,7 +95,7 @@ def _reach(content: bytes) -> int:
     if content[:5] != b"\x7fELF\x02" or len(content) < 64:
         return 0
     offset, entry_nbytes, count = *struct.unpack_from("<Q", content, 32), *struct.unpack_from("<HH", content, 54)
-    ends = [offset + count * entry_nbytes]
+    ends: list[int] = [offset + count * entry_nbytes]
     if ends[0] <= len(content) and entry_nbytes >= 56:
         starts = range(offset, ends[0], entry_nbytes)
         ends += [sum(struct.unpack_from("<Q16xQ", content, start + 8)) for start in starts]

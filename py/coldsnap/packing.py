@@ -119,7 +119,8 @@ def _write_tar(artifact: Path, root: str, files: list[str], stream: IO[bytes], p
         done += nbytes
         tick(done, total)
 
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT, copybufsize=_PIECE_BYTES) as tar:
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        tar.copybufsize = _PIECE_BYTES  # type: ignore[attr-defined]
         for name in files:
             with (artifact / name).open("rb") as source:
                 member = tarfile.TarInfo(f"{root}/{name}")
@@ -133,7 +134,7 @@ class _Told:
     def __init__(self, stream: IO[bytes], tell: Callable[[int], object]) -> None:
         self._stream, self._tell = stream, tell
 
-    def read(self, nbytes: int) -> bytes:
+    def read(self, nbytes: int = -1, /) -> bytes:
         data = self._stream.read(nbytes)
         self._tell(len(data))
         return data

@@ -33,6 +33,7 @@ _PYBUF_READ, _PYBUF_WRITE = 0x100, 0x200
 _memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory_view.restype = ctypes.py_object
 _memory_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+_view_of: Callable[[int, int, int], memoryview] = _memory_view
 
 
 class Memory(Protocol):
@@ -70,13 +71,13 @@ class HostMemory:
         return nullcontext()
 
     def buffer(self, address: int, nbytes: int) -> memoryview:
-        return _memory_view(address, nbytes, _PYBUF_WRITE)
+        return _view_of(address, nbytes, _PYBUF_WRITE)
 
     def commit(self, address: int, nbytes: int) -> None:
         pass
 
     def fetch(self, address: int, nbytes: int) -> memoryview:
-        return _memory_view(address, nbytes, _PYBUF_READ)
+        return _view_of(address, nbytes, _PYBUF_READ)
 
     def finish(self) -> None:
         pass
@@ -129,10 +130,11 @@ class CudaMemory:
             for handle in self._streams:
                 stream = cuda.ExternalStream(handle) if handle else cuda.default_stream()
                 cuda.current_stream().wait_stream(stream)
-        return cuda.device(self._device)
+        device: AbstractContextManager[Any] = cuda.device(self._device)
+        return device
 
     def buffer(self, address: int, nbytes: int) -> memoryview:
-        return _memory_view(self._staging.data_ptr(), nbytes, _PYBUF_WRITE)
+        return _view_of(self._staging.data_ptr(), nbytes, _PYBUF_WRITE)
 
     def commit(self, address: int, nbytes: int) -> None:
         try:

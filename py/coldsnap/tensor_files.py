@@ -9,6 +9,7 @@ JSON header with dtype, shape and data_offsets of each tensor, the data without 
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import math
@@ -55,6 +56,10 @@ def _nobody(done: int, total: int) -> None:
     """Progress that nobody asked for."""
 
 
+def _tell(progress: Progress, before: int, total: int, read: int) -> None:
+    progress(before + read, total)
+
+
 def numpy_dtype(dtype: str) -> str:
     """The numpy type of one element: its own, or unsigned integers of the width where numpy has none."""
     return _NUMPY_OF.get(dtype) or f"uint{8 * ITEM_BYTES[dtype]}"
@@ -91,7 +96,7 @@ def read_safetensors(paths: Sequence[str], progress: Progress = _nobody) -> dict
     require_memory(total, f"read {len(paths)} safetensors files")
     found: dict[str, Any] = {}
     for path in paths:
-        with _Counted(path, lambda read, before=before: progress(before + read, total)) as file:
+        with _Counted(path, functools.partial(_tell, progress, before, total)) as file:
             for name, tensor in _tensors_of(path, file):
                 if name in found:
                     raise _refused(path, f"another file has a tensor {name!r} too", "capture them one by one")
@@ -151,7 +156,8 @@ def write_safetensors(path: str, artifact: Artifact, tensors: Mapping[str, Any])
     import numpy as np
 
     require_writable(artifact)
-    header, at = {}, 0
+    header: dict[str, Any] = {}
+    at = 0
     # Names in order within widths, widest first: then every tensor lies at a multiple of its element's bytes.
     names = sorted(tensors, key=lambda name: (-ITEM_BYTES[artifact[name].dtype], name.encode()))
     for name in names:
@@ -169,7 +175,7 @@ def write_safetensors(path: str, artifact: Artifact, tensors: Mapping[str, Any])
             for name in names:
                 if artifact[name].nbytes:
                     data = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)
-                    file.write(memoryview(data), begin + header[name]["data_offsets"][0])
+                    file.write(data.data, begin + header[name]["data_offsets"][0])
             file.finish(0o644)
             sync_folder(place.parent, f"the folder of {place.name}")
         except BaseException:
@@ -260,7 +266,8 @@ def _checked(path: str, name: str, entry: dict[str, Any], reached: int) -> int:
             f"tensor {name!r} is at {entry['data_offsets']}, and its {nbytes} bytes should begin at {reached}",
             "give a whole safetensors file",
         )
-    return reached + nbytes
+    end: int = reached + nbytes
+    return end
 
 
 def _read_tensor(file: Any, path: str, begin: int, entry: dict[str, Any]) -> Any:
@@ -270,7 +277,7 @@ def _read_tensor(file: Any, path: str, begin: int, entry: dict[str, Any]) -> Any
     data: numpy.ndarray[Any, Any] = np.empty(end - first, np.uint8)
     file.seek(begin + first)
     for at in range(0, end - first, _READ_BYTES):
-        piece = memoryview(data)[at : at + _READ_BYTES]
+        piece = data.data[at : at + _READ_BYTES]
         try:
             got = file.readinto(piece)
         except OSError as cause:

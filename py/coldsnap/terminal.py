@@ -119,9 +119,7 @@ def _print_for_eyes(titles: Sequence[str], rows: Sequence[Sequence[str]], right:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for index, title in enumerate(titles):
-        table.add_column(
-            title, justify="right" if title in right else "left", overflow="fold", no_wrap=None if index == 0 else True
-        )
+        table.add_column(title, justify="right" if title in right else "left", overflow="fold", no_wrap=index != 0)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))  # names may look like rich's markup
     Console(highlight=False).print(table)

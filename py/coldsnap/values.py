@@ -31,7 +31,8 @@ def canonical(value: Any, what: str) -> str:
     text = json.dumps(_encoded(value or {}, what, 0), ensure_ascii=False)
     try:
         text.encode()
-        return load_native().canonical_object(text)
+        found: str = load_native().canonical_object(text)
+        return found
     except UnicodeEncodeError as cause:
         raise errors.RequestInvalidError(f"read {what}: a string is no UTF-8 ({cause.reason})") from cause
     except errors.RequestInvalidError as cause:

@@ -115,6 +115,22 @@ def tidy(report: Report, root: pathlib.Path, paths: list[pathlib.Path], which: s
     report.done(f"clang-tidy ({which})", len(sources), "\n".join(found), not found, started)
 
 
+def mypy(report: Report, root: pathlib.Path) -> None:
+    """Types of what users import, against the packages that it is tested with."""
+    started = time.monotonic()
+    # The link leads into the environment's folder, from where it may lead on to the interpreter's.
+    around = pathlib.Path(os.readlink(pathlib.Path(os.environ["RUNFILES_ROOT"], os.environ["PYENV"]))).parent
+    config = pathlib.Path(os.environ["RUNFILES_ROOT"], "tools", "lint", "mypy.ini")
+    command = [tool("mypy"), f"--config-file={config}", f"--python-executable={around / 'venv' / 'bin' / 'python'}"]
+    cache = os.devnull if os.environ.get("CI") == "true" else root / ".build" / "mypy"  # a CI run leaves no file
+    command += [f"--cache-dir={cache}", "--no-error-summary", "-p", "coldsnap"]
+    done = subprocess.run(
+        command, cwd=root, env=dict(os.environ, MYPYPATH="py"), capture_output=True, text=True, check=False
+    )
+    count = len([*(root / "py").rglob("*.py")])
+    report.done("mypy", count, done.stdout + done.stderr, done.returncode == 0, started)
+
+
 def buildifier(report: Report, paths: list[pathlib.Path], fix: bool) -> None:
     """Runs buildifier over what Bazel reads, if npm was there to bring it."""
     program = pathlib.Path(os.environ["RUNFILES_ROOT"], os.environ["BUILDIFIER"])
@@ -157,6 +173,7 @@ def main() -> int:
     report.run("ruff format", [*ruff_format, *([] if flags.fix else ["--diff"])], python)
     report.run("clang-format", [tool("clang-format"), *(["-i"] if flags.fix else ["--dry-run", "-Werror"])], cpp)
     buildifier(report, starlark, flags.fix)
+    mypy(report, root)
     own_checks(report, root, paths)
     if flags.tidy:
         tidy(report, root, paths, flags.tidy)

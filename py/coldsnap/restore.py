@@ -191,8 +191,7 @@ def _admission(artifact: Artifact, account: receipts.Account) -> trust.Admission
 
 def _settle(account: receipts.Account, backend: settings.Setting, found: profile.Entry | None) -> None:
     """Complete the settings for the provider, with the reasons for what was not asked for in these words."""
-    by = {"explicit": "the argument backend", "environment": "COLDSNAP_HYDRATION_BACKEND"}.get(backend.source)
-    chosen = {"code": "explicit", "detail": f"{by} is {backend.value}"}
+    chosen = settings.backend_reason(backend, "COLDSNAP_HYDRATION_BACKEND")
     if account.provider == "native":
         tuned = settings.apply_profile(
             account.settings, profile.values(found, "buffered"), profile.values(found, "direct")
@@ -205,8 +204,7 @@ def _settle(account: receipts.Account, backend: settings.Setting, found: profile
         account.reasons = [chosen, *reasons]
         return
     settings.refuse_device_digests(account.settings["place"].value)
-    default = {"code": "provider_default", "detail": "the library's default provider is python"}
-    reasons = [chosen if by else default]
+    reasons = [chosen]
     if settings.native_library(os.environ) is not None:
         unused = f"provider python calls no native library: {settings.NATIVE_LIBRARY}"
         reasons.append({"code": "setting_unused", "detail": unused})

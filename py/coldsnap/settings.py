@@ -45,7 +45,10 @@ NATIVE_SHA256 = "COLDSNAP_HYDRATION_NATIVE_SHA256"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value and who chose it: ``explicit`` (an argument), ``environment``, ``profile`` or ``default``."""
+    """A value and who chose it: ``explicit`` (an argument), ``environment``, ``profile`` or ``default``.
+
+    An adapter's own default, for what nobody chose, is given as an argument of this type with ``adapter-default``.
+    """
 
     value: Any
     source: str
@@ -87,9 +90,10 @@ def parse_size(value: Any, label: str) -> int:
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 16) or unit not in _SIZE_UNITS:
             raise errors.RequestInvalidError(f"read {label}: {_show(value)} is no size", remedy=remedy)
         value = int(digits) * _SIZE_UNITS[unit]
-    if not 0 < value < 1 << 53:
-        raise errors.RequestInvalidError(f"read {label}: {value} bytes is not between 1 and 2^53-1", remedy=remedy)
-    return value
+    nbytes: int = value
+    if not 0 < nbytes < 1 << 53:
+        raise errors.RequestInvalidError(f"read {label}: {nbytes} bytes is not between 1 and 2^53-1", remedy=remedy)
+    return nbytes
 
 
 def _parse_chunk(value: Any, label: str) -> int:
@@ -273,15 +277,33 @@ def native_library(environ: Mapping[str, str]) -> tuple[str, str | None] | None:
 def resolve_one(spec: Spec, given: Any, environ: Mapping[str, str]) -> Setting:
     """Find one setting's value and source; ``given`` is the argument, None where there is none.
 
+    A `Setting` as the argument is an adapter's default: it stands in the place of the table's, behind the environment.
+
     Raises:
         RequestInvalidError: The value is of the wrong kind, out of range or unknown.
     """
-    if given is not None:
+    default = given if isinstance(given, Setting) else Setting(spec.default, "default")
+    if given is not None and given is not default:
         return Setting(spec.parse(given, spec.name), "explicit")
     text = environ.get(spec.variable, "")
     if text:
         return Setting(spec.parse(text, spec.variable), "environment")
-    return Setting(spec.default, "default")
+    return default
+
+
+def backend_reason(backend: Setting, variable: str) -> dict[str, str]:
+    """Why it is this backend, for a receipt's reasons.
+
+    Args:
+        backend: The setting.
+        variable: The environment variable that chooses it.
+    """
+    if backend.source == "adapter-default":
+        return {"code": "adapter_default", "detail": f"the adapter's default backend is {backend.value}"}
+    by = {"explicit": "the argument backend", "environment": variable}.get(backend.source)
+    if by is None:
+        return {"code": "provider_default", "detail": "the library's default provider is python"}
+    return {"code": "explicit", "detail": f"{by} is {backend.value}"}
 
 
 def _warn_of_unknown(environ: Mapping[str, str]) -> None:

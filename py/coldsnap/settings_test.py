@@ -35,6 +35,17 @@ def test_explicit_wins_over_environment_wins_over_default() -> None:
     assert value_of("backend", None, COLDSNAP_HYDRATION_BACKEND="") == Setting("python", "default")
 
 
+def test_an_adapter_s_default_stands_behind_the_environment() -> None:
+    default = settings.Setting("auto", "adapter-default")
+    assert settings.resolve({"backend": default}, {})["backend"] is default
+    assert not default.chosen
+    chosen = settings.resolve({"backend": default}, {"COLDSNAP_HYDRATION_BACKEND": "direct"})["backend"]
+    assert (chosen.value, chosen.source) == ("direct", "environment")
+    assert settings.backend_reason(default, "COLDSNAP_HYDRATION_BACKEND")["code"] == "adapter_default"
+    found = settings.backend_reason(chosen, "COLDSNAP_HYDRATION_BACKEND")
+    assert found == {"code": "explicit", "detail": "COLDSNAP_HYDRATION_BACKEND is direct"}
+
+
 @pytest.mark.parametrize(
     ("variable", "text", "name", "value"),
     [

@@ -133,9 +133,7 @@ class ShardCapture:
         """Complete the settings for the provider, with the reasons for what was not asked for in these words."""
         account, native = self.account, load_native()
         backend = account.settings["backend"]
-        by = {"explicit": "the argument backend", "environment": "COLDSNAP_CAPTURE_BACKEND"}.get(backend.source)
-        default = {"code": "provider_default", "detail": "the library's default provider is python"}
-        account.reasons = [{"code": "explicit", "detail": f"{by} is {backend.value}"} if by else default]
+        account.reasons = [settings.backend_reason(backend, "COLDSNAP_CAPTURE_BACKEND")]
         account.provider = "python" if backend.value == "python" else "native"
         account.place = "host"
         if self.sources.device != "host":
@@ -169,7 +167,8 @@ class ShardCapture:
         account.reasons = reasons
 
     def _write_python(self, folder: str) -> dict[str, Any]:
-        self.account.stages_s = stages_s = {}
+        stages_s: dict[str, float] = {}
+        self.account.stages_s = stages_s
         return python_capture.capture_shard(
             folder,
             self.shard,

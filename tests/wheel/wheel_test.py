@@ -102,9 +102,12 @@ def test_record_lists_every_member_with_its_digest() -> None:
             assert listed == f"sha256={digest}", name
 
 
-def test_carries_typing_and_the_console_script() -> None:
+def test_carries_typing_the_console_script_and_the_engine_s_plugin() -> None:
     with zipfile.ZipFile(WHEEL) as wheel:
         names = set(wheel.namelist())
         assert {"coldsnap/py.typed", "coldsnap/_native.pyi"} <= names
         (scripts,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
-        assert "coldsnap = coldsnap.cli:main" in wheel.read(scripts).decode()
+        groups = wheel.read(scripts).decode()
+        assert "[console_scripts]\ncoldsnap = coldsnap.cli:main" in groups
+        assert "[vllm.general_plugins]\ncoldsnap = coldsnap.adapters.vllm.plugin:register" in groups
+        assert "coldsnap/adapters/vllm/plugin.py" in names

@@ -1,0 +1,119 @@
+"""Which artifact a start restores from: the current one of its identity, or a reason that names what differs."""
+
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import coldsnap
+from coldsnap import errors, quarantine
+from coldsnap.adapters import configuration, search
+from coldsnap.adapters.search import Found, Wanted
+
+IDENTITY = {"checkpoint": "c1", "backend": "X"}
+SHARD = "shard-00-00-00"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLDSNAP_STATE_DIR", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def store(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "store"
+
+
+def capture(store: pathlib.Path, identity: dict[str, str] = IDENTITY, value: int = 0, strategy: str = "meta") -> str:
+    tensors = {"w": np.full(70000, value, np.uint8)}
+    receipt = coldsnap.capture(tensors, store=store, identity=identity, scalars={search.STRATEGY: strategy})
+    assert receipt.artifact_root is not None
+    return receipt.artifact_root
+
+
+def different(captured: Any, here: Any) -> list[str]:
+    return [f"{name} was {captured.get(name)} and is {here[name]}" for name in here if captured.get(name) != here[name]]
+
+
+def find(store: pathlib.Path, *, shard: str = SHARD, **ours: str) -> Found:
+    chosen = configuration.resolve({"coldsnap": {"store": str(store), **ours}}, {})
+    comparable = (lambda found: {"backend": found["backend"]}) if ours.get("identity") == "manifest" else dict
+    return search.find(chosen, Wanted(IDENTITY, shard, ("meta", "shape"), different, comparable), os.environ)
+
+
+def test_the_current_artifact_of_the_identity(store: pathlib.Path) -> None:
+    root = capture(store)
+    found = find(store)
+    assert found.artifact is not None and found.artifact.artifact_root == root and found.code == ""
+    found.artifact.close()
+
+
+def test_none_yet(store: pathlib.Path) -> None:
+    found = find(store)
+    assert (found.artifact, found.code) == (None, "no_artifact")
+    assert found.why == f"there is no artifact of this model in {store} yet"
+    capture(store, {"checkpoint": "c2", "backend": "X"})  # of another model
+    assert find(store) == found
+
+
+def test_the_nearest_one_says_what_differs(store: pathlib.Path) -> None:
+    capture(store, {"checkpoint": "c1", "backend": "Y"})
+    found = find(store)
+    assert (found.artifact, found.code) == (None, "no_artifact")
+    assert found.why == f"the artifact in {store} is of another start: backend was Y and is X"
+
+
+def test_a_named_artifact_is_compared(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    root = capture(store, {"checkpoint": "c2", "backend": "X"})
+    (path,) = store.glob(f"*/{root}")
+    found = find(store, artifact=str(path))
+    assert (found.artifact, found.code) == (None, "identity_differs")
+    assert found.why == f"artifact {root[:12]} is of another start: checkpoint was c2 and is c1"
+    found = find(store, artifact=str(path), identity="manifest")
+    assert found.artifact is not None
+    found.artifact.close()
+    assert find(store, artifact=str(tmp_path / "nowhere")).code == "request_invalid"
+
+
+def test_without_a_checkpoint_the_only_fitting_one(store: pathlib.Path) -> None:
+    capture(store, {"checkpoint": "c2", "backend": "X"})
+    capture(store, {"checkpoint": "c3", "backend": "Y"})
+    found = find(store, identity="manifest")
+    assert found.artifact is not None and found.artifact.identity["checkpoint"] == "c2"
+    found.artifact.close()
+    capture(store, {"checkpoint": "c4", "backend": "X"})
+    assert find(store, identity="manifest").code == "ambiguous"
+
+
+def test_under_quarantine(store: pathlib.Path) -> None:
+    root = capture(store)
+    quarantine.write(root, errors.DataLossError("extent 0 (w): piece 1"), "restore", os.environ)
+    found = find(store)
+    assert (found.artifact, found.code) == (None, "quarantined")
+    assert found.quarantined is not None and found.quarantined.code == "data_loss"
+    assert "extent 0 (w): piece 1" in found.why and f"unquarantine {root}" in found.why
+
+
+def test_a_strategy_that_this_engine_has_not(store: pathlib.Path) -> None:
+    capture(store, strategy="loaded")
+    found = find(store)
+    assert (found.artifact, found.code) == (None, "strategy_unknown")
+    assert "'loaded'" in found.why
+
+
+def test_a_truncated_blob_is_remembered(store: pathlib.Path) -> None:
+    root = capture(store)
+    (blob,) = store.glob(f"*/{root}/*/weights.safetensors")
+    blob.chmod(0o644)
+    os.truncate(blob, 70000)
+    found = find(store)
+    assert (found.artifact, found.code) == (None, "data_loss")
+    assert quarantine.find(root, os.environ) is not None
+
+
+def test_a_shard_that_is_not_there(store: pathlib.Path) -> None:
+    capture(store)
+    found = find(store, shard="shard-00-01-00")
+    assert (found.artifact, found.code) == (None, "request_invalid")

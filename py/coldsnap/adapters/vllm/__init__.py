@@ -1,0 +1,1 @@
+"""coldsnap in vLLM: ``--load-format coldsnap``."""

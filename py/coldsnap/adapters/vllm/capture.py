@@ -1,0 +1,200 @@
+"""A model by the engine's own loader, and its weights as an artifact where that makes sense.
+
+What is captured depends on what a restore could do with it, so it is decided while the model is there: the finished
+weights where this engine can take them back (``meta``), or can build the same layout without them (``shape``); else what
+its loader made of the checkpoint, before post-processing (``loaded``). Ranks decide together, and none captures alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+
+from coldsnap import errors, store_place
+from coldsnap.adapters import coverage, snapshot, verdict
+from coldsnap.adapters.search import STRATEGY
+from coldsnap.adapters.verdict import Outcome, Ranks
+from coldsnap.adapters.vllm import compat
+from coldsnap.adapters.vllm.restore import look_at
+from coldsnap.adapters.walker import Walked
+from coldsnap.artifact import load_native
+from coldsnap.capture import capture
+from coldsnap.ranks import RankGroup, capture_rank
+from coldsnap.receipts import Receipt
+from coldsnap.settings import Setting
+from coldsnap.sources import sources_of
+from coldsnap.store import Store
+from coldsnap.values import canonical, digest_of
+
+STAGE = "coldsnap.stage"
+BACKEND = Setting("auto", "adapter-default")
+
+
+@dataclass
+class Capture:
+    """One capture of a start, as one rank sees it.
+
+    Attributes:
+        place: The store's path, and who chose it.
+        identity: Of the artifact.
+        ranks: Who loads the model together.
+        shard: Of this rank.
+        token: Names this capture among the ranks.
+        device: Where weights are.
+        replace: Whether another artifact of the identity may be current now.
+        only: A strategy that is taken whatever else would do; empty: the best.
+        failure: Why nothing was captured.
+        receipt: Of the capture, once it was published.
+        outcomes: Of all ranks: bytes of their blobs.
+        seconds: That the capture took.
+    """
+
+    place: Setting
+    identity: dict[str, Any]
+    ranks: Ranks
+    shard: str
+    token: str
+    device: torch.device
+    replace: bool = False
+    only: str = ""
+    failure: BaseException | None = None
+    receipt: Receipt | None = None
+    outcomes: list[Outcome] = field(default_factory=list)
+    seconds: float = 0.0
+    _before: dict[int, int] = field(default_factory=dict)
+    _loaded: Walked | None = None
+    _strategy: str = ""
+
+    def load(self, loader: BaseModelLoader, vllm_config: Any, model_config: Any, prefix: str) -> torch.nn.Module:
+        """The engine's own load, with a look at the model before and after post-processing.
+
+        Whatever goes wrong with the capture is in ``failure``; what the engine raises is raised.
+        """
+        load_weights = loader.load_weights
+
+        def tapped(model: torch.nn.Module, config: Any) -> Any:
+            done = load_weights(model, config)
+            self._noting(lambda: self._after_loading(model))
+            return done
+
+        loader.load_weights = tapped  # type: ignore[method-assign]
+        self._noting(lambda: self._require_place())
+        self._before = coverage.held(self.device)
+        model = loader.load_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
+        self._noting(lambda: self._after_all(model))
+        return model
+
+    def _noting(self, step: Callable[[], None]) -> None:
+        """A step of the capture; a failure ends the capture, and the load goes on.
+
+        Other ranks wait to hear of a failure in the next thing that they decide together.
+        """
+        try:
+            step()
+        except Exception as failure:  # of whatever kind: the model is there, and is what the user came for
+            self.failure = self.failure or failure
+
+    def _require_place(self) -> None:
+        store_place.require_lasting(self.place)
+
+    def _after_loading(self, model: torch.nn.Module) -> None:
+        mine = "" if self.failure else self.only or _strategy(model)
+        said = self.ranks.gather(json.dumps(mine), verdict.TIME_LIMIT_S)
+        every = [json.loads(text) for text in said]
+        if not all(every):
+            raise self.failure or errors.PolicyRefusedError(f"capture the model: rank {every.index('')} can't")
+        self._strategy = "loaded" if "loaded" in every else mine
+        if self._strategy == "loaded":
+            self._write(model)
+        elif self.device.type == "cpu":
+            self._loaded = look_at(model)
+
+    def _after_all(self, model: torch.nn.Module) -> None:
+        if self._strategy in ("meta", "shape"):  # with a failure, too: the other ranks wait to hear of it
+            self._write(model)
+        elif not self._strategy and self.failure is None:
+            raise errors.InternalError("capture the model: the engine's loader did not load weights by `load_weights`")
+
+    def _require_covered(self, walked: Walked) -> None:
+        """Refuse a finished model of which there may be bytes that the walk did not see."""
+        hidden = coverage.hidden(self._before, coverage.held(self.device), walked)
+        nbytes = sum(each.nbytes for each in hidden)
+        if self._loaded is not None:
+            nbytes += coverage.vanished_bytes(self._loaded, walked)
+        if nbytes > coverage.SMALL_BYTES:
+            raise errors.PolicyRefusedError(
+                f"capture the finished model: {nbytes} bytes that loading took are in no tensor that was found",
+                remedy="report it with the model's name and the quantisation",
+            )
+
+    def _write(self, model: torch.nn.Module) -> None:
+        """Plan, agree, and write: all ranks or none."""
+        begin = time.monotonic()
+        with contextlib.ExitStack() as leases:
+            try:
+                if self.failure is not None:
+                    raise self.failure
+                plan = self._planned(model)
+                nbytes = load_native().plan_layout(sources_of(plan["tensors"]).rows).blob_bytes
+                store_place.require_free(self.place, nbytes * self.ranks.size)
+                if self.ranks.size > 1 and self.ranks.rank == 0:
+                    leases.enter_context(self._lease())
+                outcome = Outcome(nbytes=nbytes)
+            except Exception as failure:  # said to the other ranks
+                outcome = Outcome.of(failure)
+            self.outcomes = verdict.after(self.ranks, outcome, "capture the model")
+            self.receipt = self._captured(plan)
+        self.seconds = time.monotonic() - begin
+
+    def _planned(self, model: torch.nn.Module) -> dict[str, Any]:
+        """What of the model is captured, as arguments of `coldsnap.capture`."""
+        walked = look_at(model)
+        if self._strategy != "loaded":
+            self._require_covered(walked)
+        tensors, roles, attrs, scalars = snapshot.sources(walked)
+        stage = "loaded" if self._strategy == "loaded" else "final"
+        scalars = {**scalars, STAGE: stage, STRATEGY: self._strategy}
+        return {"tensors": tensors, "roles": roles, "attrs": attrs, "scalars": scalars}
+
+    def _captured(self, plan: dict[str, Any]) -> Receipt:
+        common = {
+            "store": Store(self.place.value),
+            "identity": self.identity,
+            "backend": BACKEND,
+            "replace": self.replace,
+        }
+        if self.ranks.size == 1:
+            return capture(**plan, **common)
+        shards = [json.loads(text) for text in self.ranks.gather(json.dumps(self.shard), verdict.TIME_LIMIT_S)]
+        group = RankGroup(self.token, self.ranks.rank, shards, verdict.TIME_LIMIT_S)
+        return capture_rank(group=group, **plan, **common)
+
+    @contextlib.contextmanager
+    def _lease(self) -> Iterator[None]:
+        """Keep other engines from capturing the same identity meanwhile; a capture of one rank does so itself."""
+        held = Store(self.place.value).create_incoming(digest_of(canonical(self.identity, "identity")))
+        try:
+            yield
+        finally:
+            held.close()
+
+
+def _strategy(model: torch.nn.Module) -> str:
+    """The best strategy for a model that is loaded and not post-processed yet; empty where there is none."""
+    chosen = os.environ.get("COLDSNAP_TEST_STRATEGY", "")
+    if chosen:
+        return chosen
+    if not compat.packs_natively(model):
+        return "shape" if compat.why_not_meta(model) else "meta"
+    why = compat.why_not_loaded(model)
+    if why:
+        raise errors.PolicyRefusedError(f"capture the model before post-processing: {why}")
+    return "loaded"

@@ -1,0 +1,322 @@
+"""Where versions of vLLM differ: everything else of the adapter sees only what stands here.
+
+Features are looked for, versions are not compared. Known by their source: 0.24, 0.26, 0.32, 0.33.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import gc
+import itertools
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import vllm
+from vllm.model_executor.model_loader import get_model_loader, utils
+from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+
+from coldsnap import errors
+from coldsnap.adapters import checkpoint
+from coldsnap.adapters.configuration import without_ours
+from coldsnap.adapters.verdict import Alone, Ranks
+
+# Objects of these modules are the engine's configuration, its groups of processes and its bookkeeping: no weights.
+_OURS_NOT = (
+    *("vllm.compilation", "vllm.config", "vllm.distributed", "vllm.forward_context", "vllm.logger", "vllm.platforms"),
+    *("vllm.profiler", "vllm.transformers_utils", "transformers", "vllm.model_executor.model_loader.reload"),
+    *("vllm.v1.kv_cache_interface", "vllm.config.compilation"),
+)
+# Bookkeeping of loading, which a restore has not done; by the last part of a path.
+_LOADING = frozenset(("weight_loader", "_original_weight_loader", "loaded_weights", "_is_loaded"))
+# Tensors that hold an address of native memory: the same number means nothing in another process.
+_HANDLES = frozenset(("handler_tensor",))
+# What a model's `load_weights` sets of itself (`SupportsEagleBase`), which a restore must set in its stead.
+_FLAGS = frozenset(("has_own_lm_head", "has_own_embed_tokens"))
+# Scales of a KV cache: a buffer, its value as a float, and a copy of it in host memory.
+_SCALES = ("_q_scale", "_k_scale", "_v_scale")
+_HOST_SCALES = tuple(f"{name}_cpu" for name in _SCALES)
+_rounds = itertools.count()
+
+
+def facts() -> dict[str, Any]:
+    """Engine, libraries and device, as far as they decide on the layout of weights."""
+    from vllm.platforms import current_platform
+
+    capability = getattr(current_platform, "get_device_capability", lambda: None)()
+    on_cpu = current_platform.is_cpu()
+    return {
+        "name": "vllm",
+        "version": str(vllm.__version__),  # the CPU build has another distribution name
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "device": "cpu" if on_cpu else str(current_platform.get_device_name()),
+        "capability": torch.backends.cpu.get_cpu_capability() if on_cpu else str(capability),
+    }
+
+
+def own_loader(load_config: Any) -> BaseModelLoader:
+    """The loader that the engine would have taken, were it not for us."""
+    return get_model_loader(_replaced(load_config, "auto", without_ours(load_config.model_loader_extra_config)))
+
+
+def device_of(loader: BaseModelLoader, vllm_config: Any) -> torch.device:
+    """Where the model's weights belong."""
+    chosen = loader.load_config.device
+    return torch.device(vllm_config.device_config.device if chosen is None else chosen)
+
+
+def make_model(loader: BaseModelLoader, vllm_config: Any, model_config: Any, prefix: str) -> torch.nn.Module:
+    """Build a model without its weights, on torch's current default device."""
+    create = getattr(loader, "create_model", None)
+    if create is not None:
+        return create(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
+    return utils.initialize_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
+
+
+@contextlib.contextmanager
+def building(model_config: Any, device: torch.device | str) -> Iterator[None]:
+    """New tensors are of the model's dtype and on the device."""
+    try:
+        from vllm.utils.torch_utils import set_default_torch_dtype
+    except ImportError:
+        from vllm.model_executor.model_loader.utils import set_default_torch_dtype
+    with set_default_torch_dtype(model_config.dtype), torch.device(device):
+        yield
+
+
+def fill_with_dummies(load_config: Any, model: torch.nn.Module, model_config: Any) -> None:
+    """Give weights values that post-processing can work on; they mean nothing."""
+    get_model_loader(_replaced(load_config, "dummy", {})).load_weights(model, model_config)
+
+
+def finalize(model: torch.nn.Module, model_config: Any, device: torch.device) -> None:
+    """The engine's post-processing of weights, online quantisation included."""
+    if any(_quantizes_online(method) for _, method in quant_methods(model)):
+        finish = getattr(
+            sys.modules["vllm.model_executor.model_loader.base_loader"], "finalize_layerwise_processing", None
+        )
+        if finish is not None:
+            finish(model, model_config)
+    utils.process_weights_after_loading(model, model_config, device)
+
+
+def knows_pre_processed() -> bool:
+    """Whether this version can finish a model whose weights have been post-processed already."""
+    from vllm.model_executor import utils as model_utils
+
+    return hasattr(model_utils, "weights_already_processed")
+
+
+def pre_processed() -> contextlib.AbstractContextManager[Any]:
+    """Within, `finalize` rebuilds what is Python's and leaves weights as they are; only where `knows_pre_processed`."""
+    from vllm.model_executor.utils import weights_already_processed
+
+    return weights_already_processed()
+
+
+def quant_methods(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """The quantisation methods of a model, an unquantised layer's among them, with their layer's name."""
+    from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
+
+    for name, module in model.named_modules():
+        method = getattr(module, "quant_method", None)
+        if isinstance(method, QuantizeMethodBase):
+            yield name, method
+
+
+def why_not_meta(model: torch.nn.Module) -> str:
+    """Why a model can't be finished from post-processed weights; empty if it can."""
+    if not knows_pre_processed():
+        return "this version of vLLM can't take weights that are post-processed already"
+    for name, method in quant_methods(model):
+        if not method.supports_pre_processed_weights:
+            return f"{name}: {type(method).__name__} can't take weights that are post-processed already"
+        if _quantizes_online(method):
+            return f"{name}: {type(method).__name__} quantises while it loads"
+    return ""
+
+
+def why_not_loaded(model: torch.nn.Module) -> str:
+    """Why a model's weights before post-processing are not all there is; empty if they are."""
+    for name, method in quant_methods(model):
+        if _quantizes_online(method):
+            return f"{name}: {type(method).__name__} quantises while it loads"
+    return ""
+
+
+def packs_natively(model: torch.nn.Module) -> bool:
+    """Whether post-processing will hide weights behind handles of native code: the CPU's packed products do."""
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return False
+    custom_ops = sys.modules.get("vllm._custom_ops")
+    has_tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    return bool(getattr(custom_ops, "_supports_onednn", False)) or bool(has_tiles())
+
+
+def stop(value: object) -> bool:
+    """For the walker: where it does not enter."""
+    if type(value).__name__ in ("StageMissingLayer", "PPMissingLayer"):
+        return True
+    module = type(value).__module__
+    return any(module == name or module.startswith(name + ".") for name in _OURS_NOT)
+
+
+def skip(path: str, value: object) -> bool:
+    """For the walker: what has no meaning in another process."""
+    return path.rpartition(".")[2] in _LOADING
+
+
+def handle(path: str) -> bool:
+    """Whether a path names an address of native memory."""
+    return path.rpartition(".")[2] in _HANDLES
+
+
+def set_flags(model: torch.nn.Module, scalars: dict[str, Any]) -> None:
+    """Set of a model what its `load_weights` would have set, by the captured scalars."""
+    for name in _FLAGS:
+        if isinstance(scalars.get(name), bool) and hasattr(model, name):
+            setattr(model, name, scalars[name])
+
+
+@contextlib.contextmanager
+def keeping_host_scales(model: torch.nn.Module) -> Iterator[None]:
+    """Keep the tensors in which Python has the scales of a KV cache: finishing a model that is processed already makes
+    others, which on a CPU are the buffers themselves. They get their values by `refresh_scales`.
+    """
+    kept = [
+        (module, name, vars(module)[name])
+        for module in model.modules()
+        for name in _HOST_SCALES
+        if isinstance(vars(module).get(name), torch.Tensor)
+    ]
+    yield
+    for module, name, tensor in kept:
+        setattr(module, name, tensor)
+
+
+def refresh_scales(model: torch.nn.Module) -> None:
+    """Take what Python keeps of the scales of a KV cache from the buffers again, as the engine itself does."""
+    for module in model.modules():
+        for name in _SCALES:
+            scale = module._buffers.get(name, vars(module).get(name))
+            plain, host = (vars(module).get(name + end) for end in ("_float", "_cpu"))
+            if not isinstance(scale, torch.Tensor) or scale.numel() != 1:
+                continue
+            if isinstance(plain, float):
+                setattr(module, f"{name}_float", scale.item())
+            if isinstance(host, torch.Tensor) and host.shape == scale.shape:
+                host.copy_(scale)
+
+
+def reset_globals(vllm_config: Any) -> None:
+    """Forget what building a model left in this process, so that another one can be built.
+
+    Layers are registered by name, and a second model's names would be duplicates; rotary embeddings are shared through a
+    dictionary, and a second model would get those of the first, on the meta device perhaps.
+    """
+    compilation = vllm_config.compilation_config
+    for name in ("static_forward_context", "static_all_moe_layers"):
+        held = getattr(compilation, name, None)
+        if held is not None:
+            held.clear()
+    rotary = sys.modules.get("vllm.model_executor.layers.rotary_embedding")
+    if rotary is not None and hasattr(rotary, "_ROPE_DICT"):
+        rotary._ROPE_DICT.clear()
+
+
+def release_memory() -> None:
+    """What nobody refers to goes back to the device."""
+    gc.collect()
+    if hasattr(torch, "accelerator") and torch.accelerator.is_available():
+        torch.accelerator.empty_cache()
+
+
+def shard_of(vllm_config: Any) -> str:
+    """The shard of this rank, by its place in the pipeline, among tensors and among experts."""
+    from vllm.distributed import get_pp_group, get_tensor_model_parallel_rank, parallel_state
+
+    if not torch.distributed.is_initialized():
+        return "shard-00-00-00"
+    experts = 0
+    if vllm_config.parallel_config.enable_expert_parallel:
+        experts = parallel_state.get_ep_group().rank_in_group
+    return f"shard-{get_pp_group().rank_in_group:02d}-{get_tensor_model_parallel_rank():02d}-{experts:02d}"
+
+
+def ranks() -> Ranks:
+    """The processes that load this model with us."""
+    if not torch.distributed.is_initialized():
+        return Alone()
+    from vllm.distributed.parallel_state import get_world_group
+
+    group = get_world_group()
+    return Alone() if group.world_size == 1 else _Ranks(group.rank_in_group, group.world_size)
+
+
+@dataclasses.dataclass
+class _Ranks:
+    """Ranks that talk through the store by which they found each other: alone it has a time limit for each call."""
+
+    rank: int
+    size: int
+
+    def gather(self, text: str, timeout_s: float) -> list[str]:
+        store = torch.distributed.distributed_c10d._get_default_store()
+        said = f"coldsnap/{next(_rounds)}"
+        keys = [f"{said}/{rank}" for rank in range(self.size)]
+        store.set(keys[self.rank], text)
+        for rank, key in enumerate(keys):
+            try:
+                store.wait([key], datetime.timedelta(seconds=timeout_s))
+            except (RuntimeError, ValueError) as cause:
+                raise errors.TimedOutError(
+                    f"hear {self.size} ranks: rank {rank} said nothing within {timeout_s:.0f} s",
+                    remedy="look for its failure in its own log",
+                ) from cause
+        return [store.get(key).decode() for key in keys]
+
+
+def _replaced(load_config: Any, load_format: str, extra: Any) -> Any:
+    return dataclasses.replace(load_config, load_format=load_format, model_loader_extra_config=extra)
+
+
+def _quantizes_online(method: Any) -> bool:
+    return bool(getattr(method, "uses_meta_device", False))
+
+
+def checkpoint_of(model_config: Any, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The identity of the checkpoint that a model is loaded from, by its content.
+
+    Raises:
+        RequestInvalidError: It is neither a folder with weights nor a hub's repository whose commit is known here.
+        IoError: A file can't be read.
+    """
+    name = getattr(model_config, "model_weights", "") or model_config.model
+    folder = Path(name)
+    if folder.is_dir():
+        return checkpoint.of_folder(folder, environ)
+    return checkpoint.of_commit(name, _commit_of(name, model_config.revision))
+
+
+def _commit_of(repository: str, revision: str | None) -> str:
+    """The commit of a hub's repository, as it was resolved when its configuration was read."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for name in ("config.json", "params.json"):
+        path = try_to_load_from_cache(repository, name, revision=revision)
+        if isinstance(path, str):
+            commit = Path(path).parent.name
+            if len(commit) == 40:
+                return commit
+    raise errors.RequestInvalidError(
+        f"identify the checkpoint {repository}: no commit of it is known on this machine",
+        stage="open",
+        remedy="give the folder of the checkpoint, or an artifact and identity manifest",
+    )

@@ -1,0 +1,238 @@
+"""The load format ``coldsnap``: restore the model from its artifact, or let the engine load it, and capture it then.
+
+    decide     before anything is built: which artifact, or why none; all ranks the same
+    restore    build, fill, finish, compare; then a second verdict: where one rank failed, all fail
+    load       the engine's own loader, with one line that says why; then a capture where that makes sense
+
+After building has begun nothing falls back in this process: the engine keeps a register of layers. A failure of the data
+is remembered first, as a quarantine of the artifact, so the next start loads normally.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from typing import Any
+
+import torch
+from vllm.config import ModelConfig, VllmConfig
+from vllm.config.load import LoadConfig
+from vllm.logger import init_logger
+from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+
+from coldsnap import errors, quarantine, receipt_log
+from coldsnap.adapters import configuration, search, verdict
+from coldsnap.adapters.configuration import Configuration
+from coldsnap.adapters.search import Found, Wanted
+from coldsnap.adapters.verdict import Outcome, Part, Ranks
+from coldsnap.adapters.vllm import compat, identity, lines
+from coldsnap.adapters.vllm.capture import Capture
+from coldsnap.adapters.vllm.restore import Order, progress_bar, restore, strategies
+from coldsnap.artifact import Artifact
+from coldsnap.receipts import Receipt
+from coldsnap.values import canonical, digest_of
+
+# Below vLLM's own logger, so that lines appear where and how its own do.
+_log = init_logger("vllm.coldsnap")
+# Another attempt would fail alike. Memory, a device or a time limit may be better next time.
+_OF_DATA = ("data_loss", "format_invalid", "layout_mismatch", "io", "internal")
+
+
+class ColdsnapLoader(BaseModelLoader):
+    """vLLM's loader for ``--load-format coldsnap``. Making one does nothing: vLLM makes some only to ask."""
+
+    def __init__(self, load_config: LoadConfig) -> None:
+        super().__init__(load_config)
+
+    def download_model(self, model_config: ModelConfig) -> None:
+        """Fetch the checkpoint as the engine's own loader would."""
+        compat.own_loader(self.load_config).download_model(model_config)
+
+    def load_weights(self, model: torch.nn.Module, model_config: ModelConfig) -> None:
+        """Load the checkpoint anew into a model that is there: the engine's own loader's business."""
+        compat.own_loader(self.load_config).load_weights(model, model_config)
+
+    def load_model(self, vllm_config: VllmConfig, model_config: ModelConfig, prefix: str = "") -> torch.nn.Module:
+        """The finished model: restored, or loaded by the engine's own loader.
+
+        Raises:
+            coldsnap.Error: The configuration makes no sense; the mode is ``restore`` or ``capture`` and that can't be;
+                or a restore failed after it had begun.
+        """
+        found = configuration.resolve(self.load_config.model_loader_extra_config, os.environ)
+        loader = compat.own_loader(self.load_config)
+        if found.mode.value == "off":
+            _log.info("coldsnap: loading normally: the mode is off")
+            return loader.load_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
+        return _Start(found, loader, vllm_config, model_config, prefix).model()
+
+
+class _Start:
+    """One load of one model, as one rank sees it."""
+
+    def __init__(
+        self, found: Configuration, loader: BaseModelLoader, vllm_config: Any, model_config: Any, prefix: str
+    ) -> None:
+        self._configuration, self._loader = found, loader
+        self._vllm_config, self._model_config, self._prefix = vllm_config, model_config, prefix
+        self._device = compat.device_of(loader, vllm_config)
+        self._ranks: Ranks = compat.ranks()
+        self._shard = compat.shard_of(vllm_config)
+        self._identity: dict[str, Any] | None = None
+
+    def model(self) -> torch.nn.Module:
+        found = self._found()
+        joint = verdict.before_building(self._ranks, self._part(found))
+        if joint.artifact and found.artifact is not None:
+            with found.artifact as artifact:
+                return self._restored(artifact)
+        if found.artifact is not None:  # another rank can't
+            found.artifact.close()
+        if self._configuration.mode.value == "restore":
+            raise _refusal(joint)
+        return self._loaded(found, joint)
+
+    def _found(self) -> Found:
+        """The artifact to restore from, or why there is none."""
+        try:
+            self._identity = identity.of(
+                self._vllm_config, self._model_config, self._prefix, self._checkpoint(), compat.facts()
+            )
+            canonical(self._identity, "the identity")
+        except Exception as cause:  # of whatever kind: a start can do without
+            self._identity = None
+            return Found(code=getattr(cause, "code", "internal"), why=f"the model can't be identified: {cause}")
+        if not self._configuration.may_restore:
+            return Found(code="mode", why="the mode is capture")
+        by_engine = self._configuration.identity.value == "manifest"
+        wanted = Wanted(
+            self._identity,
+            self._shard,
+            strategies(),
+            identity.different,
+            identity.without_checkpoint if by_engine else dict,
+        )
+        return search.find(self._configuration, wanted, os.environ)
+
+    def _checkpoint(self) -> dict[str, Any]:
+        if self._configuration.identity.value == "manifest":
+            return {}
+        return compat.checkpoint_of(self._model_config, os.environ)
+
+    def _part(self, found: Found) -> Part:
+        digest = "" if self._identity is None else digest_of(canonical(self._identity, "the identity"))
+        root = "" if found.artifact is None else found.artifact.artifact_root
+        return Part(digest, root, found.code, found.why, secrets.token_hex(16))
+
+    def _restored(self, artifact: Artifact) -> torch.nn.Module:
+        root, begin = artifact.artifact_root, time.monotonic()
+        outcome, model, receipt = Outcome(), None, None
+        with progress_bar(self._ranks.rank == 0 and self._loader.load_config.use_tqdm_on_load) as progress:
+            order = Order(self._loader, self._vllm_config, self._model_config, self._prefix, self._device, progress)
+            try:
+                model, receipt = restore(order, artifact)
+                outcome = Outcome(nbytes=receipt.payload_bytes, seconds=receipt.wall_s)
+            except Exception as failure:
+                outcome, cause = Outcome.of(failure), failure
+                _keep(getattr(failure, "receipt", None))
+        try:
+            outcomes = verdict.after(self._ranks, outcome, f"restore artifact {root[:12]}")
+        except errors.Error as failure:
+            self._remember(root, failure)
+            raise failure from (cause if outcome.code else None)
+        assert model is not None and receipt is not None
+        _keep(receipt)
+        if self._ranks.rank == 0:
+            _log.info("%s", lines.restored(receipt, *verdict.total(outcomes)))
+            _log.debug("coldsnap: building and filling took %.2f s, artifact %s", time.monotonic() - begin, root)
+        return model
+
+    def _remember(self, root: str, failure: errors.Error) -> None:
+        """After a failure of the data: have the next start load normally, or say what keeps it from that."""
+        if failure.code not in _OF_DATA:
+            return
+        try:
+            quarantine.write(root, failure, "restore", os.environ)
+        except errors.Error as cause:
+            failure.remedy = f"set COLDSNAP_MODE=off, since the artifact could not be put under quarantine: {cause}"
+            return
+        again = "the next start loads normally" if self._configuration.mode.value == "auto" else "capture it again"
+        failure.remedy = f"{failure.remedy}; the artifact is now under quarantine, and {again}".removeprefix("; ")
+
+    def _loaded(self, found: Found, joint: Part) -> torch.nn.Module:
+        """The engine's own load, with a capture where that makes sense."""
+        first = self._ranks.rank == 0
+        if first:
+            _log.info("coldsnap: loading normally: %s", joint.why)
+        capture = self._capture(found, joint)
+        if capture is None:
+            return self._loader.load_model(
+                vllm_config=self._vllm_config, model_config=self._model_config, prefix=self._prefix
+            )
+        model = capture.load(self._loader, self._vllm_config, self._model_config, self._prefix)
+        failure = capture.failure
+        if failure is not None:
+            _keep(getattr(failure, "receipt", None))
+            if self._configuration.must:
+                raise failure
+            if first:
+                _log.info("coldsnap: not captured: %s", failure)
+        elif capture.receipt is not None:
+            _keep(capture.receipt)
+            if first:
+                nbytes = sum(outcome.nbytes for outcome in capture.outcomes)
+                _log.info("%s", lines.captured(capture.receipt, nbytes, capture.seconds))
+        return model
+
+    def _capture(self, found: Found, joint: Part) -> Capture | None:
+        """The capture that belongs to this load; None where there is none to be."""
+        if not self._configuration.may_capture or not joint.identity or self._identity is None:
+            if self._configuration.must:
+                raise _refusal(joint)
+            return None
+        must = self._configuration.must
+        # The same bytes would be under the same quarantine. Those of an earlier stage are others.
+        by_loaded = found.quarantined is not None and found.quarantined.code == "layout_mismatch"
+        if not must and found.code != "no_artifact" and not by_loaded:
+            return None
+        if self._configuration.identity.value == "manifest":
+            return None
+        try:
+            place = self._configuration.place(os.environ)
+        except errors.Error as cause:
+            if must:
+                raise
+            _log.info("coldsnap: not captured: %s", cause)
+            return None
+        return Capture(
+            place=place,
+            identity=self._identity,
+            ranks=self._ranks,
+            shard=self._shard,
+            token=joint.token,
+            device=self._device,
+            replace=must or by_loaded,
+            only="loaded" if by_loaded else "",
+        )
+
+
+def _refusal(joint: Part) -> errors.Error:
+    """The mode names what can't be."""
+    if joint.code == "quarantined":
+        return errors.QuarantinedError(f"restore the model, as the mode says: {joint.why}", stage="open")
+    return errors.PolicyRefusedError(
+        f"restore or capture the model, as the mode says: {joint.why}",
+        stage="open",
+        remedy="COLDSNAP_MODE=auto loads normally where it can't",
+    )
+
+
+def _keep(receipt: Receipt | None) -> None:
+    """Keep a receipt where that can be; a start does not depend on it."""
+    if receipt is None:
+        return
+    try:
+        receipt_log.keep(receipt.to_json(), os.environ)
+    except errors.Error as cause:
+        _log.debug("coldsnap: the receipt was not kept: %s", cause)

@@ -1,0 +1,259 @@
+"""A model from an artifact, by the strategy that the artifact was captured for.
+
+    meta     built without memory; given the captured storages; filled; finished from weights that are processed already
+    shape    built and finished on values that mean nothing; filled
+    loaded   built; filled with what the engine's loader had made of the checkpoint; finished
+
+Bytes come before what reads them: `meta` and `loaded` fill before they finish. Afterwards the model is walked again, and
+whatever is not as it was captured fails the restore.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+
+from coldsnap import errors
+from coldsnap.adapters import snapshot
+from coldsnap.adapters.search import STRATEGY
+from coldsnap.adapters.vllm import compat
+from coldsnap.adapters.walker import Walked, walk
+from coldsnap.artifact import Artifact
+from coldsnap.hydrate import Hydrator
+from coldsnap.receipts import Receipt
+from coldsnap.settings import Setting
+
+BACKEND = Setting("auto", "adapter-default")
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be built.
+
+    Attributes:
+        loader: The engine's own loader, which builds models.
+        vllm_config: The engine's configuration.
+        model_config: Of the model.
+        prefix: As the loader got it.
+        device: Where weights belong.
+        progress: Told bytes done and in total.
+    """
+
+    loader: BaseModelLoader
+    vllm_config: Any
+    model_config: Any
+    prefix: str
+    device: torch.device
+    progress: Callable[[int, int], object] | None = None
+
+    def make(self) -> torch.nn.Module:
+        return compat.make_model(self.loader, self.vllm_config, self.model_config, self.prefix)
+
+    def finish(self, model: torch.nn.Module) -> None:
+        compat.finalize(model, self.model_config, self.device)
+
+
+def strategies() -> tuple[str, ...]:
+    """The strategies that this version of the engine can restore by."""
+    return ("meta", "shape", "loaded") if compat.knows_pre_processed() else ("shape", "loaded")
+
+
+def restore(order: Order, artifact: Artifact) -> tuple[torch.nn.Module, Receipt]:
+    """Build the model that an artifact was captured of.
+
+    Returns:
+        The finished model, and the receipt of its bytes.
+    Raises:
+        LayoutError: The model that this engine builds is not the captured one; the first differences are named.
+        As `coldsnap.hydrate` does; and whatever the engine raises. The model is not usable, and gone.
+    """
+    by = {"meta": _by_meta, "shape": _by_shape, "loaded": _by_loaded}[artifact.scalars[STRATEGY]]
+    with _Filling(order, artifact) as filling:
+        model = by(order, artifact, filling)
+        assert filling.receipt is not None
+        return model, filling.receipt
+
+
+class _Filling:
+    """Fills a model's tensors; its ring is made while the engine builds the model."""
+
+    def __init__(self, order: Order, artifact: Artifact) -> None:
+        self.receipt: Receipt | None = None
+        self._order, self._artifact = order, artifact
+        self._hydrator = Hydrator(backend=BACKEND)  # type: ignore[arg-type]  # an adapter's default
+        self._preparing = threading.Thread(target=self._prepare, name="coldsnap-prepare")
+
+    def __enter__(self) -> _Filling:
+        self._preparing.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._preparing.join()
+        self._hydrator.close()
+
+    def fill(self, tensors: Mapping[str, torch.Tensor], *, partial: bool = False) -> None:
+        """Give tensors their bytes; the first call's receipt is the restore's."""
+        self._preparing.join()
+        receipt = self._hydrator.hydrate(
+            self._artifact, tensors, partial=partial, progress=self._order.progress if self.receipt is None else None
+        )
+        self.receipt = self.receipt or receipt
+
+    def _prepare(self) -> None:
+        device = self._order.device
+        name = (
+            "host"
+            if device.type == "cpu"
+            else f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
+        )
+        with contextlib.suppress(errors.Error):  # the restore itself will say what is wrong
+            self._hydrator.prepare(name)
+
+
+def _by_meta(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Module:
+    with compat.building(order.model_config, "meta"):
+        model = order.make()
+    with compat.building(order.model_config, order.device):
+        snapshot.materialise(model, artifact, order.device, stop=compat.stop, skip=compat.skip)
+        compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
+        walked = look_at(model)
+        first = snapshot.destinations(walked)
+        filling.fill(first, partial=True)
+        before = _Fixed(walked)
+        with compat.keeping_host_scales(model), compat.pre_processed():
+            order.finish(model)
+    model.eval()
+    finished = look_at(model)
+    before.require(finished)
+    # What finishing made anew, inside kernels say, gets its bytes as well.
+    rest = {path: tensor for path, tensor in snapshot.destinations(finished).items() if path not in first}
+    if rest.keys() & set(artifact):
+        filling.fill({path: tensor for path, tensor in rest.items() if path in artifact}, partial=True)
+    _finish_values(model, finished, artifact)
+    return model
+
+
+def _by_shape(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Module:
+    with compat.building(order.model_config, order.device):
+        model = order.make()
+        compat.fill_with_dummies(order.loader.load_config, model, order.model_config)
+        compat.release_memory()
+        order.finish(model)
+    model.eval()
+    walked = look_at(model)
+    filling.fill(snapshot.destinations(walked))
+    compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
+    _finish_values(model, walked, artifact)
+    return model
+
+
+def _by_loaded(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Module:
+    with compat.building(order.model_config, order.device):
+        model = order.make()
+        walked = look_at(model)
+        filling.fill(snapshot.destinations(walked))
+        compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
+        snapshot.restore_host(walked, artifact)
+        _require_equal(look_at(model), artifact)
+        compat.release_memory()
+        order.finish(model)
+    compat.release_memory()
+    return model.eval()
+
+
+def look_at(model: torch.nn.Module) -> Walked:
+    """Walk a model with what the walk has to know of vLLM; native handles are refused by name."""
+    walked = walk(model, stop=compat.stop, skip=compat.skip)
+    refused = {path: "it holds an address of native memory" for path in walked.slots if compat.handle(path)}
+    return replace(walked, refused={**walked.refused, **refused}) if refused else walked
+
+
+def _finish_values(model: torch.nn.Module, walked: Walked, artifact: Artifact) -> None:
+    snapshot.restore_host(walked, artifact)
+    compat.refresh_scales(model)
+    _require_equal(look_at(model), artifact)
+
+
+def _require_equal(walked: Walked, artifact: Artifact) -> None:
+    found = snapshot.differences(walked, artifact)
+    if found:
+        more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
+        raise errors.LayoutError(
+            f"restore artifact {artifact.artifact_root[:12]} by {artifact.scalars[STRATEGY]}: the model that this engine "
+            f"builds is another one: {'; '.join(found[:_SHOWN])}{more}",
+            stage="publish",
+        )
+
+
+class _Fixed:
+    """Where tensors were before the engine finished the model, and what was in them."""
+
+    def __init__(self, walked: Walked) -> None:
+        self._before = {path: slot.tensor.data_ptr() for path, slot in walked.slots.items()}
+        self._sums = _sums(walked)
+
+    def require(self, finished: Walked) -> None:
+        """Finishing a model whose weights are processed already must neither move nor change them.
+
+        Raises:
+            LayoutError: It did.
+        """
+        slots = finished.slots
+        moved = [path for path, at in self._before.items() if path in slots and slots[path].tensor.data_ptr() != at]
+        sums = _sums(finished)
+        changed = [path for path, value in self._sums.items() if path in sums and sums[path] != value]
+        for what, paths in (("moved", moved), ("changed", changed)):
+            if paths:
+                raise errors.LayoutError(
+                    f"restore {len(self._before)} tensors: post-processing {what} {len(paths)} of them, "
+                    f"{', '.join(paths[:_SHOWN])}",
+                    stage="publish",
+                )
+
+
+def _sums(walked: Walked) -> dict[str, int]:
+    """A sum over the bytes of each storage, under the first of its names: at the memory's own speed, so no digest."""
+    first: dict[int, tuple[str, torch.Tensor]] = {}
+    for path, slot in walked.slots.items():
+        storage = slot.tensor.untyped_storage()
+        if storage.nbytes():
+            flat = torch.empty(0, dtype=torch.uint8, device=slot.tensor.device).set_(storage)
+            first.setdefault(storage.data_ptr(), (path, flat))
+    with torch.no_grad():
+        found = {path: _sum(flat) for path, flat in first.values()}
+    devices = {sum_.device for sum_ in found.values()}
+    together = {device: [path for path in found if found[path].device == device] for device in devices}
+    return {
+        path: value
+        for device, paths in together.items()
+        for path, value in zip(paths, torch.stack([found[path] for path in paths]).tolist(), strict=True)
+    }
+
+
+def _sum(flat: torch.Tensor) -> torch.Tensor:
+    words = flat[: flat.numel() // 8 * 8].view(torch.int64)
+    return words.sum() + flat[words.numel() * 8 :].sum()
+
+
+@contextlib.contextmanager
+def progress_bar(shown: bool) -> Iterator[Callable[[int, int], object] | None]:
+    """A bar as vLLM's own loaders have it."""
+    if not shown:
+        yield None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(desc="Restoring weights", unit="B", unit_scale=True) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield progress

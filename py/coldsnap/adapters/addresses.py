@@ -1,4 +1,4 @@
-"""Tensors of integers that are addresses: what native code left there is a handle, and means nothing in another process.
+"""Integers that are addresses: what native code left there is a handle, and means nothing in another process.
 
 Copying one gives the engine a pointer of a process that has ended. An engine's adapter names the handles it knows; this
 finds the others, since no weight is a number that happens to be an address of this very process.
@@ -25,9 +25,12 @@ class Addresses:
         if tensor.dtype not in (torch.int64, torch.uint64) or not 0 < tensor.numel() <= _MOST:
             return None
         values = tensor.detach().reshape(-1).tolist()
-        return next((value for value in values if value >= _LEAST_ADDRESS and self._is_mapped(value)), None)
+        return next((value for value in values if self.holds(value)), None)
 
-    def _is_mapped(self, value: int) -> bool:
+    def holds(self, value: int) -> bool:
+        """Whether a number is a mapped address."""
+        if value < _LEAST_ADDRESS:
+            return False
         begins, ends = self._mapped
         at = bisect.bisect_right(begins, value) - 1
         return at >= 0 and value < ends[at]

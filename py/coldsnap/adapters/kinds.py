@@ -13,7 +13,10 @@ import enum
 import functools
 import gc
 import hashlib
+import itertools
 import json
+import operator
+import pathlib
 import struct
 import types
 import weakref
@@ -54,7 +57,7 @@ _LOCAL_MODULES = (
         "torch._inductor",
     ),
     *("torch._library", "torch._ops", "torch.cuda.streams", "torch.distributed", "torch.fx", "triton", "typing"),
-    *("uuid", "weakref", "zmq", "zoneinfo"),
+    *("torch.library", "uuid", "zmq", "zoneinfo"),
 )
 _LOCAL_TYPES = frozenset(
     f"torch._C.{name}"
@@ -68,11 +71,16 @@ _LOCAL_TYPES = frozenset(
         "DispatchKeySet",
     )
 )
+_iterators = [kind for kind in vars(itertools).values() if isinstance(kind, type)]
 # State that is Python references only, in no order that a path could name.
 _REFERENCES = (
     *(types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, type(functools.lru_cache(lambda: 0))),
     *(type(iter(())), type(iter([])), type(iter({})), zip, map, filter, enumerate, reversed),
+    *(operator.attrgetter, operator.itemgetter, operator.methodcaller, *_iterators),
 )
+_DESCRIPTORS = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
+_BUILT_IN = (types.BuiltinFunctionType, types.MethodWrapperType)
+_FUNCTIONS = (types.FunctionType, *_BUILT_IN, *_DESCRIPTORS)
 
 
 class Part(NamedTuple):
@@ -143,6 +151,8 @@ def _name_or_array(value: Any, kind: type) -> Any:
         return {"type": name_of(value)}
     if issubclass(kind, types.ModuleType):
         return {"module": value.__name__}
+    if issubclass(kind, pathlib.PurePath):  # its slots keep what was computed of it, a hash that no two processes share
+        return {"path": _text(str(value))}
     if kind in (range, slice, type(...), type(NotImplemented)):
         return {"value": repr(value)}
     if issubclass(kind, int | float | str) and not issubclass(kind, torch.Tensor):
@@ -189,6 +199,14 @@ def module_attributes(module: torch.nn.Module) -> Iterator[Part]:
         yield Part(f".__dict__[{name!r}]" if registered else f".{name}", own[name])
 
 
+def described(value: Any) -> str:
+    """The type of an object; of a function, which one it is."""
+    kind = type(value)
+    if kind not in _FUNCTIONS:
+        return name_of(kind)
+    return f"{name_of(kind)} {getattr(value, '__module__', None)}.{value.__qualname__}"
+
+
 def parts(value: Any) -> list[Part] | None:
     """What an object refers to, in an order that is the same in every process; None if not all of that can be seen."""
     kind = type(value)
@@ -207,7 +225,10 @@ def parts(value: Any) -> list[Part] | None:
 
 def attributes(value: Any) -> list[Part]:
     """What stands in an object's ``__dict__`` and in its slots, by name."""
-    found = dict(getattr(value, "__dict__", None) or {})
+    try:
+        found = dict(object.__getattribute__(value, "__dict__"))  # a class may make of an attribute what it likes
+    except AttributeError:
+        found = {}
     for base in type(value).__mro__:
         slots = vars(base).get("__slots__", ())
         for slot in (slots,) if isinstance(slots, str) else slots:
@@ -229,10 +250,10 @@ def _callable_parts(value: Any, kind: type) -> list[Part] | None:
         return _function_parts(value)
     if kind is types.MethodType:
         return [Part(".__func__", value.__func__), Part(".__self__", value.__self__)]
-    if kind in (types.BuiltinFunctionType, types.MethodWrapperType):
+    if kind in _BUILT_IN:
         owner = value.__self__
         return [] if owner is None or isinstance(owner, types.ModuleType | type) else [Part(".__self__", owner)]
-    if kind in (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType):
+    if kind in _DESCRIPTORS:
         return []
     if kind in (staticmethod, classmethod):
         return [Part(".__func__", value.__func__)]

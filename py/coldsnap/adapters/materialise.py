@@ -54,14 +54,9 @@ def materialise(
         LayoutError: The model has no module where the artifact has a tensor of one, or not the class of parameter.
         OutOfMemoryError: The memory is not there.
     """
-    walked = walk(model, stop=stop, skip=skip)
-    placing = _Placing(walked)
-    made = torch_destinations(artifact, str(device))
-    found: dict[str, torch.Tensor] = {}
-    for entry in _wanted(artifact, made):
-        found |= placing.place(entry)
-    for entry in _wanted_on_host(artifact.scalars.get("coldsnap.host", {})):
-        placing.place(entry)
+    placing = _Placing(walk(model, stop=stop, skip=skip))
+    on_host = _wanted_on_host(artifact.scalars.get("coldsnap.host", {}))
+    found = placing.place_all([*_wanted(artifact, torch_destinations(artifact, str(device))), *on_host])
     return {name: found[name] for name in artifact if name in found}
 
 
@@ -114,15 +109,30 @@ class _Placing:
         self._slots: dict[str, Slot] = {**walked.slots, **walked.empty}
         self._taken: set[int] = set()  # tensors of the model that have become one of the artifact
 
-    def place(self, wanted: _Wanted) -> dict[str, torch.Tensor]:
-        """The tensor, under each of its names that there is a place for."""
+    def place_all(self, wanted: list[_Wanted]) -> dict[str, torch.Tensor]:
+        """The tensors, under each name that there is a place for.
+
+        A view keeps its base from being exchanged, and lets go of it when it has been exchanged itself. What still can't
+        be exchanged then is replaced where modules hold it, and stays on the meta device where others do.
+        """
+        found: dict[str, torch.Tensor] = {}
+        while wanted:
+            kept = [entry for entry in wanted if not self._place(entry, found)]
+            if len(kept) == len(wanted):
+                self._place(kept.pop(0), found, exchange=False)
+            wanted = kept
+        return found
+
+    def _place(self, wanted: _Wanted, found: dict[str, torch.Tensor], *, exchange: bool = True) -> bool:
+        """Put one tensor to its places; False, and nothing done, if the model's own can't be exchanged yet."""
         existing = self._existing(wanted)
         name = next(iter(wanted.roles))
         tensor = _typed(name, wanted.plain, wanted.attrs[name], existing)
-        if existing is not None:
+        if existing is not None and exchange:
+            if not _exchanged(existing, tensor):
+                return False
+            tensor = existing
             self._taken.add(id(existing))
-            tensor = _exchanged(existing, tensor)
-        found = {}
         for name, role in wanted.roles.items():
             slot = self._slots.get(name)
             if slot is not None and slot.tensor is tensor and slot.role == role:
@@ -130,7 +140,7 @@ class _Placing:
             elif role != "inner":
                 self._register(name, role, tensor, wanted.attrs[name])
                 found[name] = tensor
-        return found
+        return True
 
     def _existing(self, wanted: _Wanted) -> torch.Tensor | None:
         """The model's tensor that becomes this one: one that is nothing else yet, registered ones first."""
@@ -185,7 +195,10 @@ def _typed(name: str, plain: torch.Tensor, attrs: Mapping[str, str], existing: t
     return tensor
 
 
-def _exchanged(existing: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """The model's own object, which has become the new tensor; all that refers to it stays right."""
-    torch.utils.swap_tensors(existing, tensor)
-    return existing
+def _exchanged(existing: torch.Tensor, tensor: torch.Tensor) -> bool:
+    """Let the model's own object become the new tensor, so that all that refers to it stays right; False if it can't."""
+    try:
+        torch.utils.swap_tensors(existing, tensor)
+    except RuntimeError:  # something native, a view or a weak reference, holds on to what it is now
+        return False
+    return True

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import pathlib
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 
 import coldsnap
 from coldsnap.adapters import snapshot
-from coldsnap.adapters.walker import Walked, walk
+from coldsnap.adapters.walker import NOT_ALLOWED, Walked, walk
 
 
 class Tagged(torch.nn.Parameter):
@@ -270,6 +271,91 @@ def test_a_refusal_names_path_type_and_reason() -> None:
         snapshot.sources(walk(model))
     assert refused.value.code == "request_invalid"
     assert refused.value.remedy
+
+
+def with_bases(m: Any) -> None:
+    m.register_buffer("cache", values(6))
+    m.part = m.cache[2:]
+    m.weight = torch.nn.Parameter(values(4, 2), requires_grad=False)
+    m.parts = [m.weight[:2], m.weight[2:].t()]
+
+
+def test_bases_of_views_are_exchanged_after_their_views(tmp_path: pathlib.Path) -> None:
+    with captured(Plain(with_bases), tmp_path / "artifact") as artifact:
+        with torch.device("meta"):
+            model = Plain(with_bases)
+        weight = model.weight
+        coldsnap.hydrate(artifact, snapshot.materialise(model, artifact, "cpu"))
+        assert model.weight is weight
+        assert snapshot.differences(walk(model), artifact) == []
+
+
+def test_what_can_not_be_exchanged_is_replaced_where_modules_hold_it(tmp_path: pathlib.Path) -> None:
+    def make(m: Any) -> None:
+        m.layer = torch.nn.Linear(3, 2)
+        m.kernel = Kernel(m.layer.weight, 0.5)
+
+    with captured(Plain(make), tmp_path / "artifact") as artifact:
+        with torch.device("meta"):
+            model = Plain(make)
+        held = weakref.ref(model.layer.weight)
+        placed = snapshot.materialise(model, artifact, "cpu")
+        assert sorted(set(artifact) - set(placed)) == ["kernel.weight"]
+        assert model.layer.weight is not held()
+        assert walk(model).missing == {"kernel.weight": NOT_ALLOWED}
+        found = snapshot.differences(walk(model), artifact)
+        assert "kernel.weight: in the artifact, and not in the model" in found
+
+
+def test_what_post_processing_registers_is_registered(tmp_path: pathlib.Path) -> None:
+    def finish(m: Any) -> None:
+        m.register_buffer("scale", values(3), persistent=False)
+        m.packed = torch.nn.Parameter(values(5, dtype=torch.uint8), requires_grad=False)
+        mean = m.mean
+        del m.mean
+        m.mean = mean  # no buffer any more
+        m.frozen = torch.nn.Parameter(torch.empty(0), requires_grad=False)
+
+    source = Plain(registered)
+    finish(source)
+    with captured(source, tmp_path / "artifact") as artifact:
+        with torch.device("meta"):
+            model = Plain(registered)
+        model.tagged.axis = 3
+        coldsnap.hydrate(artifact, snapshot.materialise(model, artifact, "cpu"))
+        assert snapshot.differences(walk(model), artifact) == []
+        assert bits(walk(model)) == bits(walk(source))
+        assert list(model.state_dict()) == list(source.state_dict())
+        assert type(model.tagged) is Tagged
+        assert model.tagged.axis == 3
+
+
+def test_a_tie_that_the_artifact_does_not_have_is_undone(tmp_path: pathlib.Path) -> None:
+    def untied(m: Any) -> None:
+        tied(m)
+        m.head.weight = torch.nn.Parameter(values(5, 4) + 1)
+
+    source = Plain(untied)
+    with captured(source, tmp_path / "artifact") as artifact:
+        with torch.device("meta"):
+            model = Plain(tied)
+        coldsnap.hydrate(artifact, snapshot.materialise(model, artifact, "cpu"))
+        assert snapshot.differences(walk(model), artifact) == []
+        assert bits(walk(model)) == bits(walk(source))
+
+
+def test_a_model_without_the_module_or_the_class_is_refused(tmp_path: pathlib.Path) -> None:
+    with captured(Plain(registered), tmp_path / "artifact") as artifact:
+        with torch.device("meta"):
+            model, other = Plain(registered), Plain(registered)
+        del model.layer
+        with pytest.raises(coldsnap.LayoutError, match=r"layer.bias its memory: .* the model has no module 'layer'"):
+            snapshot.materialise(model, artifact, "cpu")
+        other.tagged = torch.nn.Parameter(other.tagged.data, requires_grad=False)
+        with pytest.raises(
+            coldsnap.LayoutError, match=r"tagged its memory: it was a .*Tagged when captured, and the model"
+        ):
+            snapshot.materialise(other, artifact, "cpu")
 
 
 def beside_a_gpu(model: torch.nn.Module, *paths: str) -> Walked:

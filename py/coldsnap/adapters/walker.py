@@ -166,7 +166,7 @@ class _Walk:
         elif issubclass(kind, torch.Tensor):
             self._tensor(value, place)
         elif kinds.is_scalar(value):
-            self._note(place, kinds.scalar(value))
+            self._scalar(value, place)
         elif id(value) in self._met:
             self._note(place, {"same": self._met[id(value)][0]})
         elif issubclass(kind, torch.nn.Module):
@@ -209,7 +209,7 @@ class _Walk:
         if held is None:
             self._refuse(place, value, "its state is native code's, which may hold memory that can't be seen")
             return
-        self._note(place.inside(kinds.Part(".__class__", None)), _described(value))
+        self._note(place.inside(kinds.Part(".__class__", None)), kinds.described(value))
         for part in held:
             self.visit(part.value, place.inside(part)._replace(depth=place.depth + 1))
 
@@ -247,6 +247,14 @@ class _Walk:
         address = self._addresses.first_in(tensor)
         return "" if address is None else f"it holds {address:#x}, an address of this process"
 
+    def _scalar(self, value: Any, place: _Place) -> None:
+        numbers = value if type(value) in (list, tuple) else (value,)
+        address = next((number for number in numbers if type(number) is int and self._addresses.holds(number)), None)
+        if address is None:
+            self._note(place, kinds.scalar(value))
+        else:
+            self._refuse(place, value, f"{address:#x} is an address of this process")
+
     def _note(self, place: _Place, value: Any) -> None:
         if not place.quiet and place.ordered:
             self.found.scalars[place.path] = value
@@ -258,13 +266,6 @@ class _Walk:
 
 def _encodes(path: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in path)
-
-
-def _described(value: Any) -> str:
-    """The type of an object; of a function, which one it is."""
-    name = getattr(value, "__qualname__", None) if callable(value) else None
-    kind = kinds.name_of(type(value))
-    return f"{kind} {getattr(value, '__module__', '')}.{name}" if isinstance(name, str) else kind
 
 
 def _attrs(tensor: torch.Tensor, persistent: bool | None) -> tuple[str, ...]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
+import pathlib
 import threading
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -195,6 +198,7 @@ def test_scalars_keep_value_and_kind() -> None:
         "table": np.arange(2, dtype=np.float32),
         "long": "x" * 300,
         "bad": "\ud800",
+        "path": pathlib.Path("a/b"),
         "vocabulary": {str(number): number for number in range(300)},
     }
     scalars = walk(holding(**held)).scalars
@@ -203,6 +207,7 @@ def test_scalars_keep_value_and_kind() -> None:
     assert scalars["dtype"] == {"torch": "torch.bfloat16"}
     assert scalars["device"] == {"device": "cuda"}
     assert scalars["shape"] == [2, 3]
+    assert scalars["path"] == {"path": "a/b"}
     assert scalars["kind"] == {"type": f"{__name__}.Kernel"}
     assert scalars["function.__class__"] == f"builtins.function {__name__}.with_defaults"
     assert (scalars["names[0]"], scalars["names[1]"]) == ("'a'", "'b'")
@@ -210,6 +215,16 @@ def test_scalars_keep_value_and_kind() -> None:
     assert scalars["long"]["text"].startswith("300:")
     assert scalars["bad"] == "\\ud800"
     assert len(scalars["vocabulary"]["dict"]) == 2
+
+
+def test_weak_references_own_nothing_and_what_they_key_is_found() -> None:
+    kernel, gone = Kernel(WEIGHT), Kernel(WEIGHT)
+    table = weakref.WeakKeyDictionary({kernel: WEIGHT})
+    dead = weakref.proxy(gone)
+    del gone
+    walked = walk(holding(ref=weakref.ref(kernel), dead=dead, table=table, count=itertools.count(3)))
+    assert list(walked.slots) == ["table.data.value[0]"]
+    assert not walked.refused
 
 
 def test_stopped_skipped_and_process_local_objects_are_named() -> None:
@@ -260,6 +275,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "x",
         f"torch.Tensor: it holds {WEIGHT.data_ptr():#x}, an address of this process",
     ),
+    "pointer in a list": (lambda: [1, WEIGHT.data_ptr()], "x", f"{WEIGHT.data_ptr():#x} is an address of this process"),
     "native object": (lambda: memoryview(b"x"), "x", "builtins.memoryview: its state is native code's"),
     "native object with a dict": (lambda: _NativeChild(b"x"), "x", "_NativeChild: its state is native code's"),
     "sparse": (lambda: WEIGHT.to_sparse(), "x", "its layout is torch.sparse_coo"),

@@ -91,3 +91,11 @@ def test_without_receipts_there_is_little_to_tell(
     assert [line for line in capsys.readouterr().out.splitlines() if not line.startswith("# ")] == [
         "coldsnap_quarantined_artifacts 0"
     ]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"operation": "hydrate"}'])
+def test_a_damaged_receipt_is_left_out(text: str, state: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (state / "state" / "receipts" / f"{'9' * 20}-1.json").write_text(text)
+    assert cli.main(["coldsnap", "metrics"]) == 0
+    assert 'coldsnap_last_wall_seconds{operation="hydrate"} 2.0' in capsys.readouterr().out.splitlines()
+    assert len(receipt_log.last(9, os.environ)) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -10,10 +11,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from coldsnap import errors, state
+from coldsnap import errors, receipts, state
 
 KEPT = 100
 _MAX_RECEIPT_BYTES = 4 << 20
+_KEYS = {field.name for field in dataclasses.fields(receipts.Receipt)}
 _NAME = re.compile(r"\d{20}-\d+\.json", re.ASCII)
 
 
@@ -48,7 +50,9 @@ def last(count: int, environ: Mapping[str, str]) -> list[dict[str, Any]]:
         for name in [] if folder is None else _names(folder)[:count]:
             data = state.read_file(folder, name, _MAX_RECEIPT_BYTES)
             with contextlib.suppress(ValueError):
-                found.append(json.loads(data or b""))
+                receipt = json.loads(data or b"")
+                if isinstance(receipt, dict) and receipt.keys() >= _KEYS:
+                    found.append(receipt)
     return found
 
 

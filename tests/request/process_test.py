@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import coldsnap
-from coldsnap import operations, receipt_log, requests
+from coldsnap import operations, receipt_log, receipts, requests
 from tests.request import world
 
 VERIFY = b'{"format":1,"operation":"verify","path":"artifact"}'
@@ -335,7 +335,7 @@ def test_receipts_that_cannot_be_kept_fail_nothing(folder: pathlib.Path, monkeyp
 def test_no_more_than_the_last_receipts_are_kept(tmp_path: pathlib.Path) -> None:
     environ = {"COLDSNAP_STATE_DIR": str(tmp_path / "state")}
     for number in range(receipt_log.KEPT + 2):
-        receipt_log.keep(json.dumps({"number": number}), environ)
+        receipt_log.keep(receipts.Account("verify", wall_s=float(number)).receipt().to_json(), environ)
     found = receipt_log.last(1000, environ)
-    assert [entry["number"] for entry in found] == list(range(receipt_log.KEPT + 1, 1, -1))
+    assert [entry["wall_s"] for entry in found] == list(range(receipt_log.KEPT + 1, 1, -1))
     assert receipt_log.last(0, environ) == []

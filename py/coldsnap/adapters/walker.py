@@ -162,7 +162,7 @@ class _Walk:
         if len(place.path.encode("utf-8", "replace")) > _LONGEST or "\0" in place.path or not _encodes(place.path):
             self._refuse(place, value, f"its path is no name of 1 to {_LONGEST} bytes of UTF-8")
         elif self._skip(place.path, value):
-            self.found.opaque[place.path] = kinds.name_of(kind)
+            self._pass_by(value, place)
         elif issubclass(kind, torch.Tensor):
             self._tensor(value, place)
         elif kinds.is_scalar(value):
@@ -173,7 +173,7 @@ class _Walk:
             self._met[id(value)] = place.path, value
             self.module(value, place)
         elif self._stop(value) or kinds.is_process_local(kind):
-            self.found.opaque[place.path] = kinds.name_of(kind)
+            self._pass_by(value, place)
         else:
             self._enter(value, place)
 
@@ -188,7 +188,7 @@ class _Walk:
         if tensor is None:
             self._note(place, None)
         elif self._skip(place.path, tensor):
-            self.found.opaque[place.path] = kinds.name_of(type(tensor))
+            self._pass_by(tensor, place)
         else:
             self._tensor(tensor, place, persistent)
 
@@ -196,7 +196,7 @@ class _Walk:
         if child is None:
             self._note(place, None)
         elif self._skip(place.path, child):
-            self.found.opaque[place.path] = kinds.name_of(type(child))
+            self._pass_by(child, place)
         else:
             self.module(child, place)
 
@@ -254,6 +254,10 @@ class _Walk:
             self._note(place, kinds.scalar(value))
         else:
             self._refuse(place, value, f"{address:#x} is an address of this process")
+
+    def _pass_by(self, value: object, place: _Place) -> None:
+        if not place.quiet and place.ordered:
+            self.found.opaque[place.path] = kinds.name_of(type(value))
 
     def _note(self, place: _Place, value: Any) -> None:
         if not place.quiet and place.ordered:

@@ -144,7 +144,8 @@ HIDING["keyed by an object"] = (
 
 def _with_scale(tensor: torch.Tensor) -> torch.Tensor:
     tensor.scale = torch.ones(1)  # type: ignore[attr-defined]
-    tensor.loader = "scalars of a tensor are of no interest"  # type: ignore[attr-defined]
+    tensor.loader = "of a tensor, only other tensors are of interest"  # type: ignore[attr-defined]
+    tensor.lock = threading.Lock()  # type: ignore[attr-defined]
     return tensor
 
 
@@ -155,6 +156,7 @@ def test_hidden_tensors_are_found(place: str) -> None:
     assert sorted(walked.slots) == sorted(paths)
     assert not walked.refused
     assert "x.loader" not in walked.scalars
+    assert "x.lock" not in walked.opaque
 
 
 def test_every_name_of_a_shared_module_is_a_path() -> None:

@@ -49,14 +49,12 @@ class Found:
         artifact: The artifact.
         code: As in ``receipt.reasons`` or ``receipt.error["code"]``; empty where there is one.
         why: The same for people.
-        path: Of the artifact that can't be used, where it was one.
-        quarantined: Its record, where it is under quarantine.
+        quarantined: Its record, where there is one that is under quarantine.
     """
 
     artifact: Artifact | None = None
     code: str = ""
     why: str = ""
-    path: Path | None = None
     quarantined: quarantine.Record | None = None
 
 
@@ -89,32 +87,30 @@ def _checked(path: Path, wanted: Wanted, environ: Mapping[str, str]) -> Found:
     except errors.Error as failure:
         # A description that lost bytes is a failure like a digest that differs: it is remembered.
         quarantine.note_unopened(path, failure, "restore")
-        return Found(code=failure.code, why=str(failure), path=path)
-    found = _usable(artifact, path, wanted, environ)
+        return Found(code=failure.code, why=str(failure))
+    found = _usable(artifact, wanted, environ)
     if found.artifact is None:
         artifact.close()
     return found
 
 
-def _usable(artifact: Artifact, path: Path, wanted: Wanted, environ: Mapping[str, str]) -> Found:
+def _usable(artifact: Artifact, wanted: Wanted, environ: Mapping[str, str]) -> Found:
     root = artifact.artifact_root
     unlike = _unlike(artifact.identity, wanted)
     if unlike:
-        return Found(
-            code="identity_differs", why=f"artifact {root[:12]} is of another start: {_some(unlike)}", path=path
-        )
+        return Found(code="identity_differs", why=f"artifact {root[:12]} is of another start: {_some(unlike)}")
     record = quarantine.find(root, environ)
     if record is not None:
         why = (
             f"artifact {root[:12]} is under quarantine ({record.code}: {record.message}); "
             f"capture it again, or take the record away: coldsnap store unquarantine {root}"
         )
-        return Found(code="quarantined", why=why, path=path, quarantined=record)
+        return Found(code="quarantined", why=why, quarantined=record)
     strategy = artifact.scalars.get(STRATEGY)
     if strategy not in wanted.strategies:
         why = f"artifact {root[:12]} was captured for the strategy {strategy!r}, which this engine has not"
-        return Found(code="strategy_unknown", why=why, path=path)
-    return Found(artifact=artifact, path=path)
+        return Found(code="strategy_unknown", why=why)
+    return Found(artifact)
 
 
 def _by_engine(store: Store, wanted: Wanted) -> Path | Found:

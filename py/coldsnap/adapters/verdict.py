@@ -57,6 +57,7 @@ class Part:
         code: Of the reason why it can't, as in ``receipt.error["code"]`` or ``receipt.reasons``.
         why: The same for people.
         token: Of rank 0: names a capture of these ranks.
+        again: Whether the current artifact may be captured anew, in another way.
     """
 
     identity: str = ""
@@ -64,6 +65,7 @@ class Part:
     code: str = ""
     why: str = ""
     token: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class Capture:
             return done
 
         loader.load_weights = tapped  # type: ignore[method-assign]
-        self._noting(lambda: self._require_place())
+        self._noting(self._require_place)
         self._before = coverage.held(self.device)
         model = loader.load_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
         self._noting(lambda: self._after_all(model))
@@ -103,7 +103,8 @@ class Capture:
             self.failure = self.failure or failure
 
     def _require_place(self) -> None:
-        store_place.require_lasting(self.place)
+        if self.failure is None:
+            store_place.require_lasting(self.place)
 
     def _after_loading(self, model: torch.nn.Module) -> None:
         mine = "" if self.failure else self.only or _strategy(model)
@@ -145,6 +146,8 @@ class Capture:
                 plan = self._planned(model)
                 nbytes = load_native().plan_layout(sources_of(plan["tensors"]).rows).blob_bytes
                 store_place.require_free(self.place, nbytes * self.ranks.size)
+                if self.ranks.rank == 0:
+                    self._require_new()
                 if self.ranks.size > 1 and self.ranks.rank == 0:
                     leases.enter_context(self._lease())
                 outcome = Outcome(nbytes=nbytes)
@@ -163,6 +166,11 @@ class Capture:
         stage = "loaded" if self._strategy == "loaded" else "final"
         scalars = {**scalars, STAGE: stage, STRATEGY: self._strategy}
         return {"tensors": tensors, "roles": roles, "attrs": attrs, "scalars": scalars}
+
+    def _require_new(self) -> None:
+        """Refuse where another process has captured it while this one was loading."""
+        if not self.replace and Store(self.place.value).current(self.identity) is not None:
+            raise errors.ExistsError("capture the model: another process has captured it meanwhile", stage="capture")
 
     def _captured(self, plan: dict[str, Any]) -> Receipt:
         common = {

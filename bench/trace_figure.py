@@ -70,9 +70,9 @@ STAGES = (
     Stage("publish", "#d63fa5", "compare whole extents, publish", ("publish",)),
 )
 PANELS = (
-    Panel("buffered", "From the page cache: the first 3 ms", False, 3_000, {"caller": 1, "read and send": 5}),
-    Panel("buffered", "From the page cache: the last 14 ms", True, 14_000, {"caller": 1, "read and send": 3}),
-    Panel("direct", "From the drive: the last 90 ms", True, 90_000, {"caller": 1, "read": 4, "send": 4}),
+    Panel("buffered", "From the page cache", False, 3_000, {"caller": 1, "read and send": 5}),
+    Panel("buffered", "From the page cache", True, 14_000, {"caller": 1, "read and send": 3}),
+    Panel("direct", "From the drive", True, 90_000, {"caller": 1, "read": 4, "send": 4}),
 )
 
 # Pixels. A phone shows 480 of them on about 340, so letters of 14 are still about 10 high.
@@ -256,7 +256,10 @@ def _panel(panel: Panel, restore: Restore, spans: Sequence[Span], y: float) -> l
     def x(at_us: float) -> float:
         return _LEFT + (min(max(at_us, begin_us), end_us) - begin_us) / (end_us - begin_us) * plot
 
-    out = [f'<text class="t" x="12" y="{_n(y)}">{saxutils.escape(panel.title)}</text>']
+    shown = "all of it"
+    if end_us - begin_us < restore.end_us - restore.begin_us:
+        shown = f"the {'last' if panel.at_end else 'first'} {panel.width_us / 1000:g} ms"
+    out = [f'<text class="t" x="12" y="{_n(y)}">{saxutils.escape(panel.title)}: {shown}</text>']
     top, bottom = y + 12, y + 12 + _LANE * len(lanes)
     step_us = _tick_step(end_us - begin_us)
     first, last = (begin_us - restore.begin_us) / step_us, (end_us - restore.begin_us) / step_us

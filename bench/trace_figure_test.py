@@ -94,6 +94,22 @@ def test_every_lane_of_a_panel_has_its_name() -> None:
     assert texts.count("caller") == len(trace_figure.PANELS)
 
 
+def test_a_title_says_how_much_is_shown() -> None:
+    short = both_routes()
+    for event in short["traceEvents"]:
+        if event["ph"] == "X":  # a hundredth of a second in place of one
+            event["ts"], event["dur"] = event["ts"] / 100, event["dur"] / 100
+    shown = []
+    for drawn in (both_routes(), short):
+        texts = [each.text or "" for each in ET.fromstring(trace_figure.figure(drawn)).iter(f"{SVG}text")]
+        shown.append([text for text in texts if text.startswith("From ")])
+    (cache_first, cache_last, drive), wholes = shown
+    assert cache_first == "From the page cache: the first 3 ms"
+    assert cache_last == "From the page cache: the last 14 ms"
+    assert drive == "From the drive: the last 90 ms"
+    assert wholes == [cache_first, "From the page cache: all of it", "From the drive: all of it"]
+
+
 def test_a_trimmed_trace_gives_the_same_figure() -> None:
     whole = both_routes()
     small = json.loads(trace_figure.trimmed(whole))

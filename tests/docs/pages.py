@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 # Pages at the top stand in the work tree alone, those in docs/ among the test's data too.
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+IN_ORDER = "docs/quickstart.md"  # its blocks go on from each other: quickstart_test.py runs them
 _FENCED = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -47,8 +48,9 @@ def work_tree() -> Path:
 
 
 def code_pages() -> list[Path]:
-    """The pages whose code runs: README.md and docs/**/*.md, below `runfiles`."""
-    return [runfiles() / "README.md", *sorted((runfiles() / "docs").rglob("*.md"))]
+    """The pages whose blocks run each by itself: README.md and docs/**/*.md, below `runfiles`, but `IN_ORDER`."""
+    found = [runfiles() / "README.md", *sorted((runfiles() / "docs").rglob("*.md"))]
+    return [page for page in found if page != runfiles() / IN_ORDER]
 
 
 def all_pages(top: Path) -> list[Path]:

@@ -21,15 +21,16 @@ from vllm.config.load import LoadConfig
 from vllm.logger import init_logger
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
-from coldsnap import errors, keep_cached, quarantine, receipt_log
+from coldsnap import errors, quarantine, receipt_log
 from coldsnap.adapters import configuration, search, verdict
 from coldsnap.adapters.configuration import Configuration
 from coldsnap.adapters.search import Found, Wanted
 from coldsnap.adapters.verdict import Outcome, Part, Ranks
-from coldsnap.adapters.vllm import compat, identity, lines
+from coldsnap.adapters.vllm import compat, identity, lines, probation
 from coldsnap.adapters.vllm.capture import Capture
 from coldsnap.adapters.vllm.restore import Order, progress_bar, restore, strategies
 from coldsnap.artifact import Artifact
+from coldsnap.keep_cached import keep as bring_into_page_cache
 from coldsnap.receipts import Receipt
 from coldsnap.settings import Setting
 from coldsnap.values import canonical, digest_of
@@ -149,11 +150,18 @@ class _Start:
             raise failure from (cause if outcome.code else None)
         assert model is not None and receipt is not None
         _keep(receipt)
-        keep_cached.keep(artifact)
+        bring_into_page_cache(artifact)
+        self._note("restored", root)
         if self._ranks.rank == 0:
             _log.info("%s", lines.restored(receipt, *verdict.total(outcomes)))
             _log.debug("coldsnap: building and filling took %.2f s, artifact %s", time.monotonic() - begin, root)
         return model
+
+    def _note(self, what: str, root: str | None) -> None:
+        if (
+            root is not None and self._model_config is self._vllm_config.model_config
+        ):  # an engine is asked for its target
+            probation.note(what, root)
 
     def _remember(self, root: str, failure: errors.Error) -> None:
         """After a failure of the data: have the next start load normally, or say what keeps it from that."""
@@ -187,6 +195,7 @@ class _Start:
                 _log.info("coldsnap: not captured: %s", failure)
         elif capture.receipt is not None:
             _keep(capture.receipt)
+            self._note("captured", capture.receipt.artifact_root)
             if first:
                 nbytes = sum(outcome.nbytes for outcome in capture.outcomes)
                 _log.info("%s", lines.captured(capture.receipt, nbytes, capture.seconds))

@@ -30,8 +30,7 @@ def keep(line: str, environ: Mapping[str, str]) -> None:
         IoError, NoSpaceError: A system call failed.
     """
     with state.opened(state.RECEIPTS, environ, make=True) as folder:
-        if folder is None:  # a file system where nothing can be made, such as /proc, says that it is not there
-            raise errors.IoError(f"make the folder {state.path_of(state.RECEIPTS, environ)}: No such file or directory")
+        assert folder is not None  # it was to be made
         # Wall-clock time, so that names order receipts across processes and reboots.
         state.write_file(folder, f"{time.time_ns():020}-{os.getpid()}.json", line.encode() + b"\n")
         for name in _names(folder)[KEPT:]:

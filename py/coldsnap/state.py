@@ -232,8 +232,11 @@ def _open_folder(path: Path, variable: str, make: bool) -> int | None:
         if make:
             _make(path)
         fd = os.open(path, _READ | os.O_DIRECTORY)
-    except FileNotFoundError:
-        return None
+    except FileNotFoundError as cause:
+        if not make:
+            return None
+        # A file system where nothing can be made, such as /proc, says that it is not there.
+        raise errors.from_errno(cause, doing, remedy=f"let {variable} name a folder of your own") from cause
     except OSError as cause:
         if path.is_symlink():
             raise errors.PolicyRefusedError(

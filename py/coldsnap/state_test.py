@@ -267,3 +267,11 @@ def test_a_file_system_without_locks_fails(folder: int, monkeypatch: pytest.Monk
         state.locked(folder),
     ):
         pass
+
+
+def test_a_folder_that_can_t_be_made_is_a_failure_and_not_none() -> None:
+    environ = {"COLDSNAP_STATE_DIR": "/proc/nothing/can/be/made/here"}
+    with pytest.raises(errors.IoError, match="No such file"), state.opened(state.QUARANTINE, environ, make=True):
+        pass
+    with state.opened(state.QUARANTINE, environ) as folder:
+        assert folder is None

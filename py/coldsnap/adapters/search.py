@@ -6,20 +6,23 @@ Nothing here depends on an engine but how two identities are compared, which the
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coldsnap import errors, quarantine
+from coldsnap import errors, quarantine, state
 from coldsnap.adapters.configuration import Configuration
 from coldsnap.artifact import Artifact, open_artifact
 from coldsnap.new_file import read_small
 from coldsnap.store import Store
+from coldsnap.verify import verify
 
 STRATEGY = "coldsnap.strategy"
 _MAX_BYTES = 64 << 20
 _MOST_SHOWN = 3
+_LONGEST = 300  # of a former failure, in a line of the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def find(configuration: Configuration, wanted: Wanted, environ: Mapping[str, str
     """
     try:
         path = _path(configuration, wanted, environ)
-        return path if isinstance(path, Found) else _checked(path, wanted, environ)
+        return path if isinstance(path, Found) else _checked(path, configuration, wanted, environ)
     except errors.Error as cause:
         return Found(code=cause.code, why=str(cause))
 
@@ -81,20 +84,24 @@ def _path(configuration: Configuration, wanted: Wanted, environ: Mapping[str, st
     return current if current is not None else Found(code="no_artifact", why=_nearest(store, wanted))
 
 
-def _checked(path: Path, wanted: Wanted, environ: Mapping[str, str]) -> Found:
+def _checked(path: Path, configuration: Configuration, wanted: Wanted, environ: Mapping[str, str]) -> Found:
     try:
         artifact = open_artifact(path, shard=wanted.shard)
     except errors.Error as failure:
         # A description that lost bytes is a failure like a digest that differs: it is remembered.
         quarantine.note_unopened(path, failure, "restore")
         return Found(code=failure.code, why=str(failure))
-    found = _usable(artifact, wanted, environ)
+    try:
+        found = _usable(artifact, configuration, wanted, environ)
+    except BaseException:
+        artifact.close()
+        raise
     if found.artifact is None:
         artifact.close()
     return found
 
 
-def _usable(artifact: Artifact, wanted: Wanted, environ: Mapping[str, str]) -> Found:
+def _usable(artifact: Artifact, configuration: Configuration, wanted: Wanted, environ: Mapping[str, str]) -> Found:
     root = artifact.artifact_root
     unlike = _unlike(artifact.identity, wanted)
     if unlike:
@@ -102,7 +109,7 @@ def _usable(artifact: Artifact, wanted: Wanted, environ: Mapping[str, str]) -> F
     record = quarantine.find(root, environ)
     if record is not None:
         why = (
-            f"artifact {root[:12]} is under quarantine ({record.code}: {record.message}); "
+            f"artifact {root[:12]} is under quarantine ({record.code}: {_short(record.message)}); "
             f"capture it again, or take the record away: coldsnap store unquarantine {root}"
         )
         return Found(code="quarantined", why=why, quarantined=record)
@@ -110,7 +117,19 @@ def _usable(artifact: Artifact, wanted: Wanted, environ: Mapping[str, str]) -> F
     if strategy not in wanted.strategies:
         why = f"artifact {root[:12]} was captured for the strategy {strategy!r}, which this engine has not"
         return Found(code="strategy_unknown", why=why)
+    if configuration.mode.value == "auto" and not _can_remember(environ):
+        # A failure would come again at each start, so it has to come before anything is built.
+        verify(artifact)
     return Found(artifact)
+
+
+def _can_remember(environ: Mapping[str, str]) -> bool:
+    """Whether a quarantine could be written down here."""
+    try:
+        with state.opened(state.QUARANTINE, environ, make=True) as folder:
+            return folder is not None and os.access(f"/proc/self/fd/{folder}", os.W_OK)
+    except errors.Error:
+        return False
 
 
 def _by_engine(store: Store, wanted: Wanted) -> Path | Found:
@@ -154,6 +173,10 @@ def _current(store: Store) -> list[tuple[Path, dict[str, Any]]]:
 
 def _unlike(captured: Mapping[str, Any], wanted: Wanted) -> list[str]:
     return wanted.different(wanted.comparable(captured), wanted.comparable(wanted.identity))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _some(lines: list[str]) -> str:

@@ -117,3 +117,27 @@ def test_a_shard_that_is_not_there(store: pathlib.Path) -> None:
     capture(store)
     found = find(store, shard="shard-00-01-00")
     assert (found.artifact, found.code) == (None, "request_invalid")
+
+
+def flip_a_bit(store: pathlib.Path, root: str) -> None:
+    (blob,) = store.glob(f"*/{root}/*/weights.safetensors")
+    blob.chmod(0o644)
+    with blob.open("r+b") as file:
+        file.seek(-1000, os.SEEK_END)  # in the padding or the data, both of which are verified
+        byte = file.read(1)[0]
+        file.seek(-1000, os.SEEK_END)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_what_could_not_be_remembered_is_verified_first(store: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = capture(store)
+    flip_a_bit(store, root)
+    found = find(store)  # a restore will find out, and write it down
+    assert found.artifact is not None
+    found.artifact.close()
+    monkeypatch.setenv("COLDSNAP_STATE_DIR", "/proc/nothing/can/be/made/here")
+    found = find(store)
+    assert (found.artifact, found.code) == (None, "data_loss")
+    found = find(store, mode="restore")  # fails at the restore, as it was asked to
+    assert found.artifact is not None
+    found.artifact.close()

@@ -31,6 +31,9 @@ _OURS_NOT = (
     *("vllm.profiler", "vllm.transformers_utils", "transformers", "vllm.model_executor.model_loader.reload"),
     *("vllm.v1.kv_cache_interface", "vllm.config.compilation"),
 )
+# The same by the name of a class: a part that this process leaves out, and the configuration of a quantisation, which stands
+# in the module of its methods and may hold lists in the order of a set.
+_OURS_NOT_BY_NAME = frozenset(("StageMissingLayer", "PPMissingLayer", "QuantizationConfig"))
 # Bookkeeping of loading, which a restore has not done; by the last part of a path.
 _LOADING = frozenset(("weight_loader", "_original_weight_loader", "loaded_weights", "_is_loaded"))
 # Tensors that hold an address of native memory: the same number means nothing in another process.
@@ -65,9 +68,12 @@ def own_loader(load_config: Any) -> BaseModelLoader:
 
 
 def device_of(loader: BaseModelLoader, vllm_config: Any) -> torch.device:
-    """Where the model's weights belong."""
+    """Where the model's weights belong; a GPU with its index, which other threads would not know."""
     chosen = loader.load_config.device
-    return torch.device(vllm_config.device_config.device if chosen is None else chosen)
+    device = torch.device(vllm_config.device_config.device if chosen is None else chosen)
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
 
 
 def make_model(loader: BaseModelLoader, vllm_config: Any, model_config: Any, prefix: str) -> torch.nn.Module:
@@ -169,7 +175,7 @@ def packs_natively(model: torch.nn.Module) -> bool:
 
 def stop(value: object) -> bool:
     """For the walker: where it does not enter."""
-    if type(value).__name__ in ("StageMissingLayer", "PPMissingLayer"):
+    if any(base.__name__ in _OURS_NOT_BY_NAME for base in type(value).__mro__):
         return True
     module = type(value).__module__
     return any(module == name or module.startswith(name + ".") for name in _OURS_NOT)

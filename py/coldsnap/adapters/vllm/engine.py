@@ -105,8 +105,8 @@ def generate(core: Any, prompt: Sequence[int], count: int) -> tuple[tuple[int, .
     tokens, logprob = [], 0.0
     try:
         for _ in range(_MOST_STEPS):
-            outputs, _ = core.step_fn()
-            for output in [each for found in (outputs or {}).values() for each in found.outputs]:
+            outputs = _step(core)
+            for output in [each for found in outputs.values() for each in found.outputs]:
                 tokens += output.new_token_ids
                 if output.new_logprobs is not None:
                     logprob += float(output.new_logprobs.logprobs[:, 0].sum())
@@ -114,5 +114,15 @@ def generate(core: Any, prompt: Sequence[int], count: int) -> tuple[tuple[int, .
                     return tuple(int(token) for token in tokens), logprob
     finally:
         core.abort_requests([_REQUEST])
+        while getattr(core, "batch_queue", None):  # what was scheduled ahead
+            _step(core)
         core.reset_prefix_cache()
     raise errors.InternalError(f"ask the engine: it said {len(tokens)} of {count} tokens in {_MOST_STEPS} steps")
+
+
+def _step(core: Any) -> dict[int, Any]:
+    """One step as the core's own loop makes it."""
+    outputs, executed = core.step_fn()
+    if hasattr(core, "post_step"):
+        core.post_step(executed)
+    return outputs or {}

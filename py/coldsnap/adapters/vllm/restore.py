@@ -42,7 +42,7 @@ class Order:
         vllm_config: The engine's configuration.
         model_config: Of the model.
         prefix: As the loader got it.
-        device: Where weights belong.
+        device: Where weights belong, with its index.
         progress: Told bytes done and in total.
     """
 
@@ -108,13 +108,8 @@ class _Filling:
 
     def _prepare(self) -> None:
         device = self._order.device
-        name = (
-            "host"
-            if device.type == "cpu"
-            else f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
-        )
         with contextlib.suppress(errors.Error):  # the restore itself will say what is wrong
-            self._hydrator.prepare(name)
+            self._hydrator.prepare("host" if device.type == "cpu" else f"cuda:{device.index}")
 
 
 def _by_meta(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Module:

@@ -245,7 +245,7 @@ def reset_globals(vllm_config: Any) -> None:
 
 
 def release_memory() -> None:
-    """What nobody refers to goes back to the device."""
+    """What nobody refers to goes back to the device; takes some tenths of a second with all that an engine has imported."""
     gc.collect()
     if hasattr(torch, "accelerator") and torch.accelerator.is_available():
         torch.accelerator.empty_cache()

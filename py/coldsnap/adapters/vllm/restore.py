@@ -140,7 +140,6 @@ def _by_shape(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.M
         model = order.make()
     with compat.finishing(order.model_config):
         compat.fill_with_dummies(order.loader.load_config, model, order.model_config)
-        compat.release_memory()
         order.finish(model)
     model.eval()
     walked = look_at(model)
@@ -159,7 +158,6 @@ def _by_loaded(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.
         compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
         snapshot.restore_host(walked, artifact)
         _require_equal(look_at(model), artifact)
-        compat.release_memory()
         order.finish(model)
     compat.release_memory()
     return model.eval()

@@ -44,6 +44,25 @@ def artifacts(store: pathlib.Path) -> list[pathlib.Path]:
     return [path.parent for path in sorted(store.glob("*/*/artifact.json"))]
 
 
+def strategies(artifact: pathlib.Path) -> list[str]:
+    """How a restore builds the model, for each of the artifact's shards."""
+    found = []
+    for shard in sorted(artifact.glob("shard-*")):
+        with coldsnap.open(artifact, shard=shard.name) as opened:
+            found.append(opened.scalars["coldsnap.strategy"])
+    return found
+
+
+def flip(blob: pathlib.Path) -> None:
+    """Change one bit in the middle of a file."""
+    blob.chmod(0o644)
+    with blob.open("r+b") as file:
+        file.seek(blob.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 1]))
+
+
 def check(case: Case, folder: pathlib.Path) -> None:
     """A normal start, one that captures and one that restores give the same tokens and log-probabilities."""
     model = models.make(case.kind, folder / "model")
@@ -56,8 +75,7 @@ def check(case: Case, folder: pathlib.Path) -> None:
     assert normal.served, normal.log[-4000:]
     require(captured, normal, "captured", case.ranks)
     (artifact,) = artifacts(store)
-    with coldsnap.open(artifact) as opened:
-        assert opened.scalars["coldsnap.strategy"] == case.strategy
+    assert strategies(artifact) == [case.strategy] * case.ranks
     require(restored, normal, "restored", case.ranks)
 
 

@@ -11,7 +11,7 @@ import shutil
 import pytest
 
 from tests.engines import models
-from tests.engines.cases import artifacts, by_coldsnap, require
+from tests.engines.cases import artifacts, by_coldsnap, flip, require
 from tests.engines.harness import Answer, Place, Start
 
 Answers = dict[str, list[Answer]]
@@ -69,13 +69,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     (artifact,) = artifacts(world.store)
 
     flipped, cut = world.start("flipped", model), world.start("cut", model)
-    blob = world.blob("flipped")
+    flip(world.blob("flipped"))
+    blob = world.blob("cut")
     with blob.open("r+b") as file:
-        file.seek(blob.stat().st_size // 2)
-        byte = file.read(1)[0]
-        file.seek(-1, 1)
-        file.write(bytes([byte ^ 1]))
-    with world.blob("cut").open("r+b") as file:
         file.truncate(blob.stat().st_size - 4096)
     run(
         flipped=flipped,

@@ -52,6 +52,7 @@ class Capture:
         replace: Whether another artifact of the identity may be current now.
         only: A strategy that is taken whatever else would do; empty: the best.
         failure: Why nothing was captured.
+        unfit: Whether that was since the finished weights can't be: what they are made from may be.
         receipt: Of the capture, once it was published.
         outcomes: Of all ranks: bytes of their blobs.
         seconds: That the capture took.
@@ -66,6 +67,7 @@ class Capture:
     replace: bool = False
     only: str = ""
     failure: BaseException | None = None
+    unfit: bool = False
     receipt: Receipt | None = None
     outcomes: list[Outcome] = field(default_factory=list)
     seconds: float = 0.0
@@ -132,8 +134,8 @@ class Capture:
             nbytes += coverage.vanished_bytes(self._loaded, walked)
         if nbytes > coverage.SMALL_BYTES:
             raise errors.PolicyRefusedError(
-                f"capture the finished model: {nbytes} bytes that loading took are in no tensor that was found",
-                remedy="report it with the model's name and the quantisation",
+                f"{nbytes} bytes that loading took are in no tensor of the finished model that was found",
+                stage="capture",
             )
 
     def _write(self, model: torch.nn.Module) -> None:
@@ -159,10 +161,12 @@ class Capture:
 
     def _planned(self, model: torch.nn.Module) -> dict[str, Any]:
         """What of the model is captured, as arguments of `coldsnap.capture`."""
+        self.unfit = self._strategy != "loaded"
         walked = look_at(model)
         if self._strategy != "loaded":
             self._require_covered(walked)
         tensors, roles, attrs, scalars = snapshot.sources(walked)
+        self.unfit = False
         stage = "loaded" if self._strategy == "loaded" else "final"
         scalars = {**scalars, STAGE: stage, STRATEGY: self._strategy}
         return {"tensors": tensors, "roles": roles, "attrs": attrs, "scalars": scalars}
@@ -197,7 +201,7 @@ class Capture:
 
 def _strategy(model: torch.nn.Module) -> str:
     """The best strategy for a model that is loaded and not post-processed yet; empty where there is none."""
-    chosen = os.environ.get("COLDSNAP_TEST_STRATEGY", "")
+    chosen = os.environ.get("COLDSNAP_TEST_STRATEGY", "")  # between the adapter and its tests
     if chosen:
         return chosen
     if not compat.packs_natively(model):

@@ -22,7 +22,7 @@ from vllm.logger import init_logger
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from coldsnap import errors, quarantine, receipt_log
-from coldsnap.adapters import configuration, search, verdict
+from coldsnap.adapters import attempts, configuration, search, verdict
 from coldsnap.adapters.configuration import Configuration
 from coldsnap.adapters.search import Found, Wanted
 from coldsnap.adapters.verdict import Outcome, Part, Ranks
@@ -34,6 +34,7 @@ from coldsnap.keep_cached import keep as bring_into_page_cache
 from coldsnap.receipts import Receipt
 from coldsnap.settings import Setting
 from coldsnap.values import canonical, digest_of
+from coldsnap.version import VERSION
 
 # Below vLLM's own logger, so that lines appear where and how its own do.
 _log = init_logger("vllm.coldsnap")
@@ -126,11 +127,10 @@ class _Start:
         return compat.checkpoint_of(self._model_config, os.environ)
 
     def _part(self, found: Found) -> Part:
-        digest = "" if self._identity is None else digest_of(canonical(self._identity, "the identity"))
         root = "" if found.artifact is None else found.artifact.artifact_root
         # The same bytes would be under the same quarantine. Those of an earlier stage are others.
         again = found.quarantined is not None and found.quarantined.code == "layout_mismatch"
-        return Part(digest, root, found.code, found.why, secrets.token_hex(16), again)
+        return Part(self._digest(), root, found.code, found.why, secrets.token_hex(16), again)
 
     def _restored(self, artifact: Artifact) -> torch.nn.Module:
         root, begin = artifact.artifact_root, time.monotonic()
@@ -191,8 +191,9 @@ class _Start:
             _keep(getattr(failure, "receipt", None))
             if self._configuration.must:
                 raise failure
+            again = self._remember_unfit(failure) if capture.unfit else ""
             if first:
-                _log.info("coldsnap: not captured: %s", failure)
+                _log.info("coldsnap: not captured: %s%s", failure, again)
         elif capture.receipt is not None:
             _keep(capture.receipt)
             self._note("captured", capture.receipt.artifact_root)
@@ -200,6 +201,17 @@ class _Start:
                 nbytes = sum(outcome.nbytes for outcome in capture.outcomes)
                 _log.info("%s", lines.captured(capture.receipt, nbytes, capture.seconds))
         return model
+
+    def _digest(self) -> str:
+        return "" if self._identity is None else digest_of(canonical(self._identity, "the identity"))
+
+    def _remember_unfit(self, failure: BaseException) -> str:
+        """After finished weights that can't be captured: have the next start capture what they are made from."""
+        try:
+            attempts.note(self._digest(), str(failure), VERSION, os.environ)
+        except errors.Error as cause:
+            return f"; and the next start will not know: {cause}"
+        return "; the next start captures the weights before post-processing"
 
     def _capture(self, joint: Part) -> Capture | None:
         """The capture that belongs to this load, the same in every rank; None where there is none to be."""
@@ -210,6 +222,7 @@ class _Start:
             if must:
                 raise _refusal(joint)
             return None
+        by_loaded = joint.again or attempts.failed(self._digest(), VERSION, os.environ)
         capture = Capture(
             place=Setting("", "default"),
             identity=self._identity,
@@ -218,7 +231,7 @@ class _Start:
             token=joint.token,
             device=self._device,
             replace=must or joint.again,
-            only="loaded" if joint.again else "",
+            only="loaded" if by_loaded else "",
         )
         try:
             capture.place = self._configuration.place(os.environ)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,14 +86,14 @@ def rewrite(text: str, root: Path) -> tuple[str, int]:
 
 
 def table(results: dict[str, Any]) -> str:
-    """Make the Markdown of one results.json: a line for the machine, one for the ceilings, a row per case."""
-    machine = results["machine"]
-    gpu = machine["gpu"]["name"] if machine["gpu"] else "no GPU (host memory)"
-    facts = [gpu, f"{machine['cores']} cores of {machine['cpu']}", format_size(machine["memory_bytes"])]
-    facts += [str(machine["file_system"]), f"Linux {machine['kernel']}"]
+    """Make the Markdown of one results file: a line for machine and run, a row per case."""
+    return _starts(results) if "capture_start" in results else _restores(results)
+
+
+def _restores(results: dict[str, Any]) -> str:
     bounds = {each["name"]: each["median"] for each in results["ceilings"]}
     lines = [
-        f"{', '.join(facts)}; payload {format_size(results['payload_bytes'])}, commit {_short(results['commit'])}, "
+        f"{_machine(results)}; payload {format_size(results['payload_bytes'])}, commit {_short(results['commit'])}, "
         f"medians of {max(len(case['samples_s']) for case in results['cases'])}.",
         "",
         "| route | cache | digest | chunk x depth, threads | GB/s | of its ceiling | limited by |",
@@ -108,6 +109,34 @@ def table(results: dict[str, Any]) -> str:
         cells = (case["route"], case["cache"], digest, setting, format_rate(case["bytes_per_second"]), bound)
         lines.append(f"| {' | '.join(cells)} | {case['limiting_stage']} |")
     return "\n".join(lines) + "\n"
+
+
+def _starts(results: dict[str, Any]) -> str:
+    """Of `bench/engine_loads.py`: what the engine logs of reading weights, or coldsnap's receipt says of restoring them."""
+    lines = [
+        f"{_machine(results)}; vLLM {results['machine']['versions']['vllm']}, weights "
+        f"{format_size(results['payload_bytes'])}, commit {_short(results['commit'])}, means of the starts.",
+        "",
+        "| load format | cache | weights, s | model loading, s | whole engine, s | starts |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for case in results["cases"]:
+        weights = case["restore_s"] if case["load_format"] == "coldsnap" else case["weights_s"]
+        cells = [_mean(samples) for samples in (weights, case["loading_s"], case["engine_s"])]
+        lines.append(f"| {case['load_format']} | {case['cache']} | {' | '.join(cells)} | {len(case['engine_s'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _mean(samples: list[float | None]) -> str:
+    known = [sample for sample in samples if sample is not None]
+    return f"{statistics.fmean(known):.2f}" if known else "-"
+
+
+def _machine(results: dict[str, Any]) -> str:
+    machine = results["machine"]
+    gpu = machine["gpu"]["name"] if machine["gpu"] else "no GPU (host memory)"
+    facts = [gpu, f"{machine['cores']} cores of {machine['cpu']}", format_size(machine["memory_bytes"])]
+    return ", ".join([*facts, str(machine["file_system"]), f"Linux {machine['kernel']}"])
 
 
 def _table_of(path: Path, name: str) -> str:

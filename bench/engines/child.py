@@ -1,0 +1,56 @@
+"""One start of a real vLLM in a process of its own: what it takes for the weights, and what it answers.
+
+    python3 child.py REQUEST.json ANSWER.json
+
+Knows nothing of coldsnap: what is measured, every load format has. Whoever starts it reads the engine's log, which it
+leaves on standard output and standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """Start the engine, ask it, and tell.
+
+    Args:
+        request: ``engine`` (arguments of ``vllm.LLM``), ``prompts`` (lists of token ids), ``tokens`` (how many to answer).
+    Returns:
+        ``import_s``, ``engine_s`` (the whole construction), ``version``, ``answers``: for each prompt the token ids and
+        the log-probability of each.
+    """
+    begin = time.monotonic()
+    import vllm
+    from vllm import LLM, SamplingParams  # which is when most of it is imported, and its logging set up
+
+    import_s = time.monotonic() - begin
+    begin = time.monotonic()
+    engine = LLM(**request["engine"])
+    engine_s = time.monotonic() - begin
+    sampling = SamplingParams(temperature=0, max_tokens=request["tokens"], ignore_eos=True, logprobs=0)
+    outputs = engine.generate([{"prompt_token_ids": ids} for ids in request["prompts"]], sampling, use_tqdm=False)
+    return {
+        "version": vllm.__version__,
+        "import_s": import_s,
+        "engine_s": engine_s,
+        "answers": [_answer(output.outputs[0]) for output in outputs],
+    }
+
+
+def _answer(output: Any) -> dict[str, Any]:
+    ids = list(output.token_ids)
+    return {"ids": ids, "logprobs": [step[token].logprob for token, step in zip(ids, output.logprobs, strict=True)]}
+
+
+if __name__ == "__main__":
+    answer = run(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    Path(sys.argv[2]).write_text(json.dumps(answer), encoding="utf-8")
+    # The engine's threads are of no interest any more, and some of them would take their time.
+    sys.stdout.flush()
+    os._exit(0)

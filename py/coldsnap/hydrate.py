@@ -41,9 +41,10 @@ def hydrate(
 
     Args:
         artifact: An opened artifact, or the path of one.
-        tensors: Name to numpy array, torch CPU tensor or torch CUDA tensor, all on one device, with the captured
-            dtype, shape (elements) and strides (elements), sharing memory where the captured ones did. numpy takes
-            BF16, F8 and F4 as unsigned integers of the same width. They are kept alive until this returns.
+        tensors: Name to numpy array, torch CPU tensor or torch CUDA tensor, or object with DLPack or the CUDA array
+            interface that may be written, all on one device, with the captured dtype, shape (elements) and strides
+            (elements), sharing memory where the captured ones did. numpy takes BF16, F8 and F4 as unsigned integers of
+            the same width. They are kept alive until this returns.
         backend: ``python``, ``auto``, ``buffered``, ``direct`` or ``gds``; default ``python``. An explicit one works or
             raises. ``gds`` needs an admitted artifact and ``verify="none"`` or COLDSNAP_HIBERNATE_VERIFY_MODE.
         verify: ``crc32`` or ``crc32+sha256`` (default): the digests compared. ``none`` needs a trust marker for this very

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from coldsnap import errors, layout, profile, python_provider, quarantine, receipts, settings, trust
+from coldsnap import errors, foreign, layout, profile, python_provider, quarantine, receipts, settings, trust
 from coldsnap.artifact import Artifact, load_native, open_artifact
 from coldsnap.layout import Range
 from coldsnap.tensors import views_of
@@ -138,6 +138,7 @@ def prepare(
 ) -> Restore:
     """Check everything that can be checked before the first byte, and write it down in the account."""
     account.artifact_root = artifact.artifact_root
+    tensors = foreign.visible(tensors, writing=True)
     views = views_of(tensors)
     ranges = layout.match(artifact, views, partial)
     device = layout.device_of(views)

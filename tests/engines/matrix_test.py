@@ -21,8 +21,6 @@ _CASES = {
     "gptq, processes": Case("gptq", "shape", processes=True),
     "gptq, two ranks": Case("gptq", "shape", ranks=2),
     "awq": Case("awq", "shape"),
-    # Its only kernel keeps the weights behind handles, so what is finished can't be captured.
-    "int8": Case("int8", "loaded"),
 }
 
 

@@ -2,8 +2,9 @@
 
     python3 child.py REQUEST.json ANSWER.json
 
-Knows nothing of coldsnap: what is measured, every load format has. Whoever starts it reads the engine's log, which it
-leaves on standard output and standard error.
+Nothing of the engine is imported before it is asked for: its own children import this file again. Knows nothing of
+coldsnap: what is measured, every load format has. Whoever starts it reads the engine's log, which it leaves on standard
+output and standard error.
 """
 
 from __future__ import annotations
@@ -48,9 +49,13 @@ def _answer(output: Any) -> dict[str, Any]:
     return {"ids": ids, "logprobs": [step[token].logprob for token, step in zip(ids, output.logprobs, strict=True)]}
 
 
+def main(asked: str, told: str) -> None:
+    """As the command line; the answer appears whole or not at all."""
+    answer = run(json.loads(Path(asked).read_text(encoding="utf-8")))
+    scratch = Path(f"{told}.part")
+    scratch.write_text(json.dumps(answer), encoding="utf-8")
+    os.replace(scratch, told)
+
+
 if __name__ == "__main__":
-    answer = run(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
-    Path(sys.argv[2]).write_text(json.dumps(answer), encoding="utf-8")
-    # The engine's threads are of no interest any more, and some of them would take their time.
-    sys.stdout.flush()
-    os._exit(0)
+    main(*sys.argv[1:])

@@ -23,28 +23,30 @@ class FileSystem(NamedTuple):
         type: As mountinfo spells it: ``ext4``, ``xfs``, ``nfs4``, ``overlay``, ...
         uuid: Lower-case hex digits and dashes; what has all digits 0 was never given one.
         point: Where it is mounted, as this process sees it.
+        root: The folder of the file system that is mounted there.
     """
 
     type: str | None
     uuid: str | None
     point: str | None
+    root: str | None = None
 
 
 def of_descriptor(fd: int) -> FileSystem:
     """The file system below an open file or folder, whatever its path may mean by now."""
-    kind, point = _mount_of(fd)
-    return FileSystem(kind, _uuid_by_ioctl(fd) or _uuid_by_device(os.fstat(fd)), point)
+    kind, point, root = _mount_of(fd)
+    return FileSystem(kind, _uuid_by_ioctl(fd) or _uuid_by_device(os.fstat(fd)), point, root)
 
 
-def _mount_of(fd: int) -> tuple[str | None, str | None]:
+def _mount_of(fd: int) -> tuple[str | None, str | None, str | None]:
     # By the mount's own number: the device number is no key, since btrfs gives each subvolume one of its own.
     number = next((line.split()[1] for line in _lines(f"/proc/self/fdinfo/{fd}") if line.startswith("mnt_id:")), None)
     for line in _lines("/proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
         fields = before.split(" ")
         if len(fields) > 4 and fields[0] == number and after:
-            return after.split(" ")[0], unescape(fields[4])
-    return None, None
+            return after.split(" ")[0], _unescape(fields[4]), _unescape(fields[3])
+    return None, None, None
 
 
 def _uuid_by_ioctl(fd: int) -> str | None:
@@ -80,6 +82,6 @@ def _lines(path: str) -> list[str]:
         return []  # no /proc here, or a locked-down one: the answer then says less
 
 
-def unescape(text: str) -> str:
+def _unescape(text: str) -> str:
     r"""Undo mountinfo's octal escapes (``\040`` is a space)."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

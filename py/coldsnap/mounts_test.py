@@ -36,7 +36,7 @@ def fails(fd: int, request: int, buffer: bytearray) -> int:
 
 def test_names_the_mounts_of_this_machine(fd: int, tmp_path: pathlib.Path) -> None:
     proc = os.open("/proc", os.O_RDONLY)
-    assert mounts.of_descriptor(proc) == mounts.FileSystem("proc", None, "/proc")
+    assert mounts.of_descriptor(proc) == mounts.FileSystem("proc", None, "/proc", "/")
     os.close(proc)
     found = mounts.of_descriptor(fd)
     assert found.type not in (None, "proc")

@@ -8,7 +8,6 @@ room on the drive: docs/architecture.md, section 11.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,8 +49,11 @@ def require_lasting(store: Setting) -> None:
     if store.chosen:
         return
     there = _nearest(Path(store.value))
-    kind, folder = _mount_of(there)
-    why = f"{there} is on {kind}" if kind in _PASSING else "it is in an emptyDir volume" if _EMPTY_DIR in folder else ""
+    found, why = _file_system_of(there), ""
+    if found.type in _PASSING:
+        why = f"{there} is on {found.type}"
+    elif _EMPTY_DIR in (found.root or ""):
+        why = "it is in an emptyDir volume"
     if why:
         raise errors.PolicyRefusedError(
             f"capture into the default store {store.value}: {why}, and would be gone with the container",
@@ -97,24 +99,10 @@ def _nearest(path: Path) -> Path:
     return next(each for each in (path, *path.parents) if each.is_dir())
 
 
-def _mount_of(folder: Path) -> tuple[str, str]:
-    """Its file system's type, and the folder of that file system which is mounted; empty where nobody says."""
+def _file_system_of(folder: Path) -> mounts.FileSystem:
     with saying(f"open {folder}"):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        found = mounts.of_descriptor(fd)
+        return mounts.of_descriptor(fd)
     finally:
         os.close(fd)
-    return found.type or "", _mounted_folder(found.point)
-
-
-def _mounted_folder(point: str | None) -> str:
-    folder = ""
-    with (
-        contextlib.suppress(OSError),
-        open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines,
-    ):
-        for fields in (line.split(" ") for line in lines):  # of several at one point the last one is seen
-            if mounts.unescape(fields[4]) == point:
-                folder = mounts.unescape(fields[3])
-    return folder

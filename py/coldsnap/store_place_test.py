@@ -12,8 +12,7 @@ from coldsnap.settings import Setting
 
 def on(monkeypatch: pytest.MonkeyPatch, kind: str, root: str = "/") -> None:
     """Have every folder lie on a file system of that kind, mounted from this folder of it."""
-    monkeypatch.setattr(mounts, "of_descriptor", lambda fd: mounts.FileSystem(kind, None, "/there"))
-    monkeypatch.setattr(store_place, "_mounted_folder", lambda point: {"/there": root}[point])
+    monkeypatch.setattr(mounts, "of_descriptor", lambda fd: mounts.FileSystem(kind, None, "/there", root))
 
 
 def default(path: pathlib.Path) -> Setting:
@@ -65,7 +64,8 @@ def test_a_drive_is_a_default(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
 
 
 def test_the_mounted_folder_is_the_kernel_s_word(tmp_path: pathlib.Path) -> None:
-    assert store_place._mount_of(pathlib.Path("/proc")) == ("proc", "/")
+    found = store_place._file_system_of(pathlib.Path("/proc"))
+    assert (found.type, found.root) == ("proc", "/")
 
 
 @pytest.mark.parametrize(("free", "fits"), [(1100 + 500, True), (1100 + 499, False)])

@@ -159,15 +159,16 @@ class Place:
     def _start(self, start: Start, folder: pathlib.Path) -> Answer:
         order, answer, log = folder / "order.json", folder / "answer.json", folder / "log"
         order.write_text(json.dumps({"engine": start.arguments(), "prompts": PROMPTS, "tokens": TOKENS}))
-        child = str(pathlib.Path(__file__).with_name("child.py"))
+        child = os.path.join(os.environ["RUNFILES_ROOT"], "bench", "engines", "child.py")
         with _running([child, str(order), str(answer)], self.environment(start, folder), log) as process:
             try:
                 status = process.wait(_LIMIT_S)
             except subprocess.TimeoutExpired:
                 status = -signal.SIGALRM
-        found = json.loads(answer.read_text()) if answer.exists() else {"outputs": [], "ready_s": 0.0}
-        outputs = [(tuple(tokens), logprob) for tokens, logprob in found["outputs"]]
-        return Answer(outputs, log.read_text(errors="replace"), status, found["ready_s"], receipts_in(folder))
+        found = json.loads(answer.read_text()) if answer.exists() else {"answers": [], "import_s": 0.0, "engine_s": 0.0}
+        outputs = [(tuple(each["ids"]), sum(each["logprobs"])) for each in found["answers"]]
+        ready_s = found["import_s"] + found["engine_s"]
+        return Answer(outputs, log.read_text(errors="replace"), status, ready_s, receipts_in(folder))
 
     @contextlib.contextmanager
     def serving(self, start: Start) -> Iterator[Server]:

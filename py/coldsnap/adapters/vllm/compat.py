@@ -228,22 +228,6 @@ def refresh_scales(model: torch.nn.Module) -> None:
                 host.copy_(scale)
 
 
-def reset_globals(vllm_config: Any) -> None:
-    """Forget what building a model left in this process, so that another one can be built.
-
-    Layers are registered by name, and a second model's names would be duplicates; rotary embeddings are shared through a
-    dictionary, and a second model would get those of the first, on the meta device perhaps.
-    """
-    compilation = vllm_config.compilation_config
-    for name in ("static_forward_context", "static_all_moe_layers"):
-        held = getattr(compilation, name, None)
-        if held is not None:
-            held.clear()
-    rotary = sys.modules.get("vllm.model_executor.layers.rotary_embedding")
-    if rotary is not None and hasattr(rotary, "_ROPE_DICT"):
-        rotary._ROPE_DICT.clear()
-
-
 def release_memory() -> None:
     """What nobody refers to goes back to the device; takes some tenths of a second with all that an engine has imported."""
     gc.collect()

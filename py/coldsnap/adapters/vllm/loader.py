@@ -38,6 +38,7 @@ from coldsnap.version import VERSION
 
 # Below vLLM's own logger, so that lines appear where and how its own do.
 _log = init_logger("vllm.coldsnap")
+_LONG_S = 1.0  # a user would wonder what the start is doing
 # Another attempt would fail alike. Memory, a device or a time limit may be better next time.
 _OF_DATA = ("data_loss", "format_invalid", "layout_mismatch", "io", "internal")
 
@@ -124,7 +125,16 @@ class _Start:
     def _checkpoint(self) -> dict[str, Any]:
         if self._configuration.identity.value == "manifest":
             return {}
-        return compat.checkpoint_of(self._model_config, os.environ)
+        begin = time.monotonic()
+        found = compat.checkpoint_of(self._model_config, os.environ)
+        seconds = time.monotonic() - begin
+        if seconds > _LONG_S and self._ranks.rank == 0:
+            _log.info(
+                "coldsnap: reading the checkpoint to identify it took %.1f s; the next start knows it, if the state folder "
+                "can be written to and stays (COLDSNAP_STATE_DIR)",
+                seconds,
+            )
+        return found
 
     def _part(self, found: Found) -> Part:
         root = "" if found.artifact is None else found.artifact.artifact_root

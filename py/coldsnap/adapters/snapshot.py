@@ -29,7 +29,17 @@ from coldsnap.values import canonical
 HOST_BYTES = 64 << 10  # of all tensors in host memory beside a model on a GPU; a manifest is no place for more
 _SHOWN = 5
 
-__all__ = ["HOST_BYTES", "destinations", "differences", "materialise", "problems", "restore_host", "sources"]
+__all__ = [
+    "HOST_BYTES",
+    "destinations",
+    "differences",
+    "layout_differences",
+    "materialise",
+    "problems",
+    "restore_host",
+    "sources",
+    "value_differences",
+]
 
 Rows = dict[str, tuple[Any, ...]]
 
@@ -103,10 +113,18 @@ def differences(walked: Walked, artifact: Artifact) -> list[str]:
         A line for each difference, with the path and both values: names, dtype, shape, strides, which tensors share
         memory and where in it they are, which names are one object, roles, attrs; then scalars and what was not entered.
     """
-    found = [f"{path}: {why}" for path, why in walked.refused.items()]
-    found += _layout_differences(walked, artifact)
+    return layout_differences(walked, artifact) + value_differences(walked, artifact)
+
+
+def layout_differences(walked: Walked, artifact: Artifact) -> list[str]:
+    """The part of `differences` that is settled once the model is built: its tensors, and what can't be captured."""
+    return [f"{path}: {why}" for path, why in walked.refused.items()] + list(_layout_differences(walked, artifact))
+
+
+def value_differences(walked: Walked, artifact: Artifact) -> list[str]:
+    """The part of `differences` that values decide: of Python, and of what was not entered."""
     scalars = artifact.scalars
-    found += _host_differences(walked, scalars.get("coldsnap.host", {}))
+    found = list(_host_differences(walked, scalars.get("coldsnap.host", {})))
     now = json.loads(canonical(_scalars(walked, host=False), "the model's scalars"))
     for key, kind in (("scalars", "value"), ("opaque", "type"), ("missing", "place")):
         found += _dict_differences(now[f"coldsnap.{key}"], scalars.get(f"coldsnap.{key}", {}), kind)

@@ -75,6 +75,11 @@ class Capture:
     _loaded: Walked | None = None
     _strategy: str = ""
 
+    @property
+    def store(self) -> Store:
+        """Where artifacts go."""
+        return Store(self.place.value)
+
     def load(self, loader: BaseModelLoader, vllm_config: Any, model_config: Any, prefix: str) -> torch.nn.Module:
         """The engine's own load, with a look at the model before and after post-processing.
 
@@ -173,12 +178,12 @@ class Capture:
 
     def _require_new(self) -> None:
         """Refuse where another process has captured it while this one was loading."""
-        if not self.replace and Store(self.place.value).current(self.identity) is not None:
+        if not self.replace and self.store.current(self.identity) is not None:
             raise errors.ExistsError("capture the model: another process has captured it meanwhile", stage="capture")
 
     def _captured(self, plan: dict[str, Any]) -> Receipt:
         common = {
-            "store": Store(self.place.value),
+            "store": self.store,
             "identity": self.identity,
             "backend": BACKEND,
             "replace": self.replace,
@@ -192,7 +197,7 @@ class Capture:
     @contextlib.contextmanager
     def _lease(self) -> Iterator[None]:
         """Keep other engines from capturing the same identity meanwhile; a capture of one rank does so itself."""
-        held = Store(self.place.value).create_incoming(digest_of(canonical(self.identity, "identity")))
+        held = self.store.create_incoming(digest_of(canonical(self.identity, "identity")))
         try:
             yield
         finally:

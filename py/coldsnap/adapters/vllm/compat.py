@@ -214,18 +214,25 @@ def keeping_host_scales(model: torch.nn.Module) -> Iterator[None]:
         setattr(module, name, tensor)
 
 
-def refresh_scales(model: torch.nn.Module) -> None:
-    """Take what Python keeps of the scales of a KV cache from the buffers again, as the engine itself does."""
-    for module in model.modules():
+def refresh_scales(model: torch.nn.Module) -> dict[str, float]:
+    """Take what Python keeps of the scales of a KV cache from the buffers again, as the engine itself does.
+
+    Returns:
+        What Python has as numbers, by the path that `coldsnap.adapters.walker.walk` gives it.
+    """
+    found: dict[str, float] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
         for name in _SCALES:
             scale = module._buffers.get(name, vars(module).get(name))
             plain, host = (vars(module).get(name + end) for end in ("_float", "_cpu"))
             if not isinstance(scale, torch.Tensor) or scale.numel() != 1:
                 continue
             if isinstance(plain, float):
-                setattr(module, f"{name}_float", scale.item())
+                found[f"{path}.{name}_float".removeprefix(".")] = value = scale.item()
+                setattr(module, f"{name}_float", value)
             if isinstance(host, torch.Tensor) and host.shape == scale.shape:
                 host.copy_(scale)
+    return found
 
 
 def release_memory() -> None:

@@ -10,6 +10,7 @@ is remembered first, as a quarantine of the artifact, so the next start loads no
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
@@ -207,6 +208,8 @@ class _Start:
         elif capture.receipt is not None:
             _keep(capture.receipt)
             self._note("captured", capture.receipt.artifact_root)
+            with contextlib.suppress(errors.Error), capture.store.open(self._identity, shard=self._shard) as artifact:
+                bring_into_page_cache(artifact)
             if first:
                 nbytes = sum(outcome.nbytes for outcome in capture.outcomes)
                 _log.info("%s", lines.captured(capture.receipt, nbytes, capture.seconds))

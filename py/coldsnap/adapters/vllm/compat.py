@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import gc
 import itertools
 import sys
@@ -175,9 +176,14 @@ def packs_natively(model: torch.nn.Module) -> bool:
 
 def stop(value: object) -> bool:
     """For the walker: where it does not enter."""
-    if any(base.__name__ in _OURS_NOT_BY_NAME for base in type(value).__mro__):
+    return _stops_at(type(value))
+
+
+@functools.lru_cache(4096)  # a model has thousands of objects, of a few types
+def _stops_at(kind: type) -> bool:
+    if any(base.__name__ in _OURS_NOT_BY_NAME for base in kind.__mro__):
         return True
-    module = type(value).__module__
+    module = kind.__module__
     return any(module == name or module.startswith(name + ".") for name in _OURS_NOT)
 
 

@@ -14,7 +14,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,14 +166,13 @@ def _by_shape(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.M
     model.eval()
     compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
     walked = look_at(model)
-    # Only what follows touches the model from here on, so it is walked once, and compared while it is filled.
-    with ThreadPoolExecutor(1, "coldsnap-compare") as beside:
-        different = beside.submit(snapshot.layout_differences, walked, artifact)
-        filling.fill(snapshot.destinations(walked))
+    _require_none(snapshot.layout_differences(walked, artifact), artifact)
+    filling.fill(snapshot.destinations(walked))
     snapshot.restore_host(walked, artifact)
+    # Nothing else touched the model since it was walked.
     scales = {path: kinds.scalar(value) for path, value in compat.refresh_scales(model).items()}
     walked = replace(walked, scalars={**walked.scalars, **scales})
-    _require_none(different.result() + snapshot.value_differences(walked, artifact), artifact)
+    _require_none(snapshot.value_differences(walked, artifact), artifact)
     return model
 
 

@@ -23,6 +23,23 @@ def _missing(ctx, what, prefixes):
         apt = ctx.attr.apt,
     ))
 
+def _package(ctx, file):
+    """What Debian's packages say of a file, as JSON; nothing of a file that they don't have."""
+    dpkg = ctx.which("dpkg-query")
+    owner = dpkg and ctx.execute([dpkg, "--search", str(file)])
+    if not owner or owner.return_code:
+        return "{}"
+    name = owner.stdout.split(": ")[0]
+    shown = ctx.execute([dpkg, "--show", "--showformat=${Package} ${Version} ${Architecture}", name])
+    if shown.return_code:
+        return "{}"
+    package, version, architecture = shown.stdout.split(" ")
+    system = [line for line in ctx.read("/etc/os-release").split("\n") if line.startswith("ID=")][0][len("ID="):].strip('"')
+    return json.encode({
+        "purl": "pkg:deb/{}/{}@{}?arch={}".format(system, package, version.replace(":", "%3A").replace("+", "%2B"), architecture),
+        "version": version,
+    })
+
 def _system_library_impl(ctx):
     named = [p for p in ctx.os.environ.get("COLDSNAP_DEPS", "").split(":") if p]
     prefixes = named + ["/usr", "/usr/local"]
@@ -57,6 +74,8 @@ def _system_library_impl(ctx):
     else:
         ctx.file("LICENSE.txt", "The terms of {} were not found where this was built.\n".format(ctx.name), executable = False)
 
+    # The last that was looked for: a library where there is one, else headers.
+    ctx.file("package.json", _package(ctx, found), executable = False)
     ctx.file("defs.bzl", '"""Written by tools/repos/system.bzl."""\n\nRPATHS = {}\n'.format(repr(rpaths.keys())))
     ctx.template("BUILD", ctx.attr.build_file, executable = False)
 

@@ -44,6 +44,7 @@ def _system_library_impl(ctx):
     named = [p for p in ctx.os.environ.get("COLDSNAP_DEPS", "").split(":") if p]
     prefixes = named + ["/usr", "/usr/local"]
 
+    taken = None  # a library where there is one, else headers
     for header in ctx.attr.headers:
         found = _first(ctx, [prefix + "/include/" + header for prefix in prefixes])
         if not found:
@@ -51,6 +52,7 @@ def _system_library_impl(ctx):
 
         # A folder of headers is linked as a whole: the library's headers name each other by relative paths.
         ctx.symlink(found, "include/" + header)
+        taken = found
 
     rpaths = {}
     for lib in ctx.attr.libs:
@@ -62,6 +64,7 @@ def _system_library_impl(ctx):
         if not found:
             _missing(ctx, lib, prefixes)
         ctx.symlink(found, "lib/" + lib)
+        taken = found
 
         # The loader knows /usr by itself; another prefix has to be written into what links the library.
         if not str(found).startswith("/usr/"):
@@ -74,8 +77,7 @@ def _system_library_impl(ctx):
     else:
         ctx.file("LICENSE.txt", "The terms of {} were not found where this was built.\n".format(ctx.name), executable = False)
 
-    # The last that was looked for: a library where there is one, else headers.
-    ctx.file("package.json", _package(ctx, found), executable = False)
+    ctx.file("package.json", _package(ctx, taken), executable = False)
     ctx.file("defs.bzl", '"""Written by tools/repos/system.bzl."""\n\nRPATHS = {}\n'.format(repr(rpaths.keys())))
     ctx.template("BUILD", ctx.attr.build_file, executable = False)
 

@@ -19,14 +19,14 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="chromium is not install
 
 KEPT = Path(os.environ["RUNFILES_ROOT"]) / "bench" / "results"
 WIDE, PHONE = 1200, 360
-# Of every plot: its width, its height, and the words that stand out of it.
+# Of every plot: its width, its height, and the words that stand out of it or run into others.
 PLOTS = """[...document.querySelectorAll('svg')].map(svg => {
   const box = svg.getBoundingClientRect();
-  const out = [...svg.querySelectorAll('text')].filter(text => {
-    const own = text.getBoundingClientRect();
-    return own.left < box.left || own.right > box.right || own.top < box.top - 1 || own.bottom > box.bottom + 1;
-  });
-  return [box.width, box.height, out.map(text => text.textContent)];
+  const texts = [...svg.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()]);
+  const bad = texts.filter(([, a], i) => a.left < box.left || a.right > box.right || a.top < box.top - 1 ||
+    a.bottom > box.bottom + 1 || texts.some(([, b], j) => j > i && a.left < b.right - 1 && b.left < a.right - 1 &&
+    Math.abs((a.top + a.bottom) - (b.top + b.bottom)) < a.height));
+  return [box.width, box.height, bad.map(([words]) => words)];
 })"""
 # What a reader's eye gets of a theme: the page's ground and the colours of a plot's first words and of the axis.
 COLOURS = """[getComputedStyle(document.body).backgroundColor,
@@ -50,8 +50,15 @@ def kept(folder: Path) -> Path:
 def of_everything(folder: Path) -> Path:
     """A report with all that a calibration can have: a sweep, captures, a comparison, a trace."""
     row = {"case": "direct cold", "verdict": "same", "ratio": 1.0, "low": 0.98, "high": 1.02}
-    cases = [*sweep(), case(operation="capture", threads=128, chunk_bytes=128 << 20), case(cache="mixed")]
-    return html.write(document(*cases, trace=trace(), comparison=[row]), folder)[0]
+    small = {"payload_bytes": 1 << 29, "extents": 50000}
+    capture = case(operation="capture", cache="new", threads=128, chunk_bytes=128 << 20, digest="crc32+sha256")
+    drive = {"chunk_bytes": 512 << 10, "queue_depth": 64, "threads": 16}
+    half = case(route="auto", cache="half", ceiling=None, ratio=None, digest="crc32+sha256", direct=drive)
+    pinned = case(route="buffered", cache="warm", digest="crc32+sha256", ceiling="pinned_h2d.t1", chunk_bytes=512 << 10)
+    warm = [pinned, case(cache="warm", bytes_per_second=123_000_000), case(cache="warm", **small)]
+    more = {"recommendation": [case(why="the only one")], "trials": sweep(), "complete": False, "missing": ["a", "b"]}
+    cases = [*sweep(), capture, half, *warm, case(cache="mixed")]
+    return html.write(document(*cases, trace=trace(), comparison=[row], **more), folder)[0]
 
 
 def of_starts(folder: Path) -> Path:
@@ -63,7 +70,7 @@ def of_starts(folder: Path) -> Path:
     return page.write(folder, "Starts", [page.Section("s", [spans.waterfall("w", "t", "n", starts)])], {})[0]
 
 
-REPORTS = {"kept": (kept, 5), "everything": (of_everything, 5), "starts": (of_starts, 1)}
+REPORTS = {"kept": (kept, 5), "everything": (of_everything, 8), "starts": (of_starts, 1)}
 
 
 @pytest.fixture(scope="module", params=REPORTS)

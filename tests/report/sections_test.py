@@ -36,9 +36,11 @@ def section(found: list[page.Section], title: str) -> page.Section:
 def test_states_and_operations_have_plots_of_their_own() -> None:
     warm = case(route="buffered", cache="warm", ceiling="pinned_h2d.t1", ratio=0.04)
     half = case(route="auto", cache="half", ceiling=None, ratio=None)
-    capture = case(operation="capture")
-    drawn = plots(sections.of_results(document(case(), warm, half, capture), None))
-    assert list(drawn) == ["hydrate-cold", "hydrate-half", "hydrate-warm", "capture-cold"]
+    capture = case(operation="capture", cache="new")
+    small = case(cache="warm", payload_bytes=1 << 29, extents=50000, samples_s=[0.5])
+    drawn = plots(sections.of_results(document(case(), warm, small, half, capture), None))
+    assert list(drawn) == ["hydrate-cold", "hydrate-half", "hydrate-warm", "hydrate-warm-50000-extents", "capture-new"]
+    assert drawn["hydrate-warm-50000-extents"].title == "Restores, warm, 50000 extents"
     assert "Ceiling: raw direct read, 2.50 GB/s." in drawn["hydrate-cold"].note
     assert {"direct, crc32 on device", "4 MiB x 8, 4 threads", "2.00 GB/s", "80 %"} <= set(words(drawn["hydrate-cold"]))
     assert not [word for word in words(drawn["hydrate-half"]) if "%" in word]
@@ -85,11 +87,48 @@ def test_tables_have_every_sample() -> None:
 
 
 def test_a_comparison_has_its_table() -> None:
-    row = {"case": "direct cold", "verdict": "slower", "ratio": 0.9, "low": 0.85, "high": None}
+    row = {"case": "direct cold", "verdict": "slower", "ratio": 0.9, "low": 0.85, "high": None, "why": "it is"}
     found = sections.of_results(document(case(), comparison=[row]), None)
     table = section(found, "Against an earlier run").parts[-1]
     assert isinstance(table, page.Table)
-    assert list(table.rows) == [["direct cold", "slower", "0.900", "0.850", "-"]]
+    assert list(table.rows) == [["direct cold", "slower", "0.900", "0.850", "-", "it is"]]
+
+
+def test_trials_of_a_search_are_cells_and_said_to_be_trials() -> None:
+    trials = [each | {"payload_bytes": 1 << 20, "extents": 4} for each in sweep()]
+    drawn = plots(sections.of_results(document(case(), trials=trials), None))
+    assert list(drawn) == ["hydrate-cold", "sweep-hydrate-direct-cold-crc32-device"]
+    assert drawn["sweep-hydrate-direct-cold-crc32-device"].note.startswith("19 cases, 18 of them trials of a search")
+    assert "6.40 GB/s" not in words(drawn["hydrate-cold"])  # a trial proves nothing
+
+
+def test_what_is_missing_comes_first() -> None:
+    results = document(case(), complete=False, missing=["direct cold"], left_out=["2 settings of buffered"])
+    first, *_ = sections.of_results(results, None)
+    assert first.title == "What is missing"
+    said = [part.words for part in first.parts if isinstance(part, page.Text)]
+    assert said == [
+        "The run was interrupted. Too few samples: direct cold.",
+        "There was no time for: 2 settings of buffered.",
+    ]
+    assert sections.of_results(document(case(), complete=True, left_out=[]), None)[0].title == "The machine"
+
+
+def test_a_recommendation_has_its_reason() -> None:
+    drive = {"chunk_bytes": 1 << 20, "queue_depth": 4, "threads": 2}
+    best = case(route="auto", cache="half", direct=drive) | {"why": "1.20 times as fast as buffered"}
+    found = sections.of_results(document(case(), recommendation=[best]), None)
+    (table,) = section(found, "What is best here").parts
+    assert isinstance(table, page.Table)
+    assert list(table.rows) == [
+        [
+            "restore, half",
+            "auto, crc32 on device",
+            "4 MiB x 8, 4 threads; drive 1 MiB x 4, 2",
+            "2.00",
+            "1.20 times as fast as buffered",
+        ]
+    ]
 
 
 def test_a_trace_has_its_timeline_in_the_document_or_beside_it(tmp_path: Path) -> None:
@@ -139,6 +178,7 @@ def broken(path: str, value: Any) -> dict[str, Any]:
         broken("cases.0.bytes_per_second", float("nan")),
         broken("cases.0.chunk_bytes", "x"),
         broken("cases.0.place", "moon"),
+        broken("cases.0.cache", "lukewarm"),
         broken("ceilings.0.median", "x"),
         broken("ceilings.0.samples", []),
         broken("payload_bytes", {}),

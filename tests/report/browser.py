@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -46,51 +48,62 @@ class Browser:
         complaints: Errors and warnings of the console, of scripts, and of what was refused.
     """
 
-    def __init__(self, program: str, folder: Path) -> None:
-        """Start it.
-
-        Args:
-            program: From `find`.
-            folder: For its profile; it must be empty.
-        """
+    def __init__(self, program: str) -> None:
+        """Start it; ``program`` is from `find`."""
         self.requested: list[str] = []
         self.complaints: list[str] = []
+        # It makes sockets there, whose paths may have 107 letters: a test's own folder is too deep.
+        self._folder = tempfile.TemporaryDirectory(prefix="coldsnap-browser-", dir="/tmp")
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
         # It reads requests from descriptor 3 and writes to 4.
         move = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'
-        command = ["bash", "-c", move, program, f"--user-data-dir={folder}", *_FLAGS]
-        self._log = folder.with_suffix(".log").open("wb")
-        # In a group of its own, so that all of its processes can be ended together.
-        self._process = subprocess.Popen(
-            command,
-            pass_fds=(to_browser, from_browser),
-            env=dict(os.environ, HOME=str(folder)),
-            stdout=self._log,
-            stderr=self._log,
-            process_group=0,
-        )
+        command = ["bash", "-c", move, program, f"--user-data-dir={self._folder.name}/profile", *_FLAGS]
+        self._log = Path(self._folder.name, "log")
+        with self._log.open("wb") as log:
+            # In a group of its own, so that all of its processes can be ended together.
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=(to_browser, from_browser),
+                env=dict(os.environ, HOME=self._folder.name, TMPDIR=self._folder.name),
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
         os.close(to_browser)
         os.close(from_browser)
         self._buffer = b""
         self._number = 0
         self._session = ""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
 
     def __enter__(self) -> Browser:
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                self.call(f"{domain}.enable")
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
+        self._end()
+
+    def _end(self) -> None:
+        self._session = ""
+        # Asked to, it ends all of its processes before itself, so nothing writes to the folder any more.
+        with contextlib.suppress(RuntimeError, OSError, subprocess.TimeoutExpired):
+            self.call("Browser.close")
+            self._process.wait(timeout=_LIMIT_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         os.close(self._write)
         os.close(self._read)
-        self._log.close()
+        self._folder.cleanup()
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Ask for one thing and wait for its answer; events that come before it are kept.
@@ -142,7 +155,7 @@ class Browser:
             ready, _, _ = select.select([self._read], [], [], max(0.0, until - time.monotonic()))
             part = os.read(self._read, 1 << 20) if ready else b""
             if not part:
-                log = Path(self._log.name).read_text(errors="replace")[-2000:]
+                log = self._log.read_text(errors="replace")[-2000:]
                 raise RuntimeError(
                     f"{method}: {'the browser has ended' if ready else 'no answer'}; its log ends:\n{log}"
                 )

@@ -35,9 +35,9 @@ COLOURS = """[getComputedStyle(document.body).backgroundColor,
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser() -> Iterator[Browser]:
     assert PROGRAM is not None
-    with Browser(PROGRAM, tmp_path_factory.mktemp("browser") / "profile") as browser:
+    with Browser(PROGRAM) as browser:
         yield browser
 
 

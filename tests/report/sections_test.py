@@ -98,7 +98,9 @@ def test_trials_of_a_search_are_cells_and_said_to_be_trials() -> None:
     trials = [each | {"payload_bytes": 1 << 20, "extents": 4} for each in sweep()]
     drawn = plots(sections.of_results(document(case(), trials=trials), None))
     assert list(drawn) == ["hydrate-cold", "sweep-hydrate-direct-cold-crc32-device"]
-    assert drawn["sweep-hydrate-direct-cold-crc32-device"].note.startswith("19 cases, 18 of them trials of a search")
+    assert drawn["sweep-hydrate-direct-cold-crc32-device"].note == (
+        "19 cases. 18 of them are trials of a search, with few samples, 18 of them over a part of the file."
+    )
     assert "6.40 GB/s" not in words(drawn["hydrate-cold"])  # a trial proves nothing
 
 

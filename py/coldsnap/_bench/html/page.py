@@ -194,9 +194,11 @@ svg text{{font-family:system-ui,sans-serif!important}}
 .wide{{overflow-x:auto}}
 table{{border-collapse:collapse;font-size:14px;line-height:1.35}}
 th,td{{padding:5px 10px;border-bottom:1px solid var(--grid);text-align:left;white-space:nowrap}}
+td:last-child{{white-space:normal;min-width:200px}}
 th{{color:var(--soft);font-weight:600}}
 .r{{text-align:right;font-variant-numeric:tabular-nums}}
 dl{{margin:0;display:grid;grid-template-columns:fit-content(40%) 1fr;gap:4px 16px}}
 dt{{color:var(--soft)}}
 dd{{margin:0;min-width:0}}
-@media (max-width:600px){{body,section{{padding:12px}}}}"""
+@media (max-width:600px){{body,section{{padding:12px}}th,td{{padding:5px 6px}}
+td:first-child{{white-space:normal;min-width:120px}}}}"""

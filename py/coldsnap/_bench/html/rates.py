@@ -27,7 +27,7 @@ _STATES = {
     "mixed": "Some of the file was in the page cache, so this is neither cold nor warm.",
     "new": "The file was not there before; its bytes were brought to the drive.",
 }
-_MOST_BARS = 16  # more are no picture; a sweep has hundreds
+_MOST_BARS = 12  # more are no picture; a sweep has hundreds
 _HOW_TO_READ = (
     "A bar is the median of its samples, and each dot is a sample. The dashed line is the ceiling that bounds the case: "
     "what drive, memory or link reached in the same minutes."
@@ -107,12 +107,21 @@ def sweeps(results: Results) -> list[Section]:
         pairs = {(case["chunk_bytes"], case["queue_depth"]) for case in cases}
         lines = [len(set(values)) for values in zip(*pairs, strict=True)]
         if min(lines) > 1 and len(pairs) > max(lines):  # a few settings side by side are no grid
-            maps.append(_heat_map(group, cases, sum(any(case is trial for trial in trials) for case in cases)))
+            tried = [trial for trial in trials if any(case is trial for case in cases)]
+            maps.append(_heat_map(group, cases, _of_trials(results, tried)))
     said = "Each cell has the fastest number of threads, which stands below the rate. The colour counts from zero."
     return [Section("Chunk and depth", [Text(said), *maps])] if maps else []
 
 
-def _heat_map(group: Sequence[str], cases: Sequence[Results], trials: int) -> Plot:
+def _of_trials(results: Results, trials: Sequence[Results]) -> str:
+    if not trials:
+        return ""
+    part = sum(payload_of(results, trial) != results["payload_bytes"] for trial in trials)
+    some = f", {part} of them over a part of the file" if part else ""
+    return f" {len(trials)} of them are trials of a search, with few samples{some}."
+
+
+def _heat_map(group: Sequence[str], cases: Sequence[Results], of_trials: str) -> Plot:
     fastest: dict[tuple[int, int], Results] = {}
     for case in cases:
         at = (case["chunk_bytes"], case["queue_depth"])
@@ -122,12 +131,16 @@ def _heat_map(group: Sequence[str], cases: Sequence[Results], trials: int) -> Pl
     for (chunk, depth), case in fastest.items():
         rate = case["bytes_per_second"]
         cells.append(plots.Cell(str(depth), format_size(chunk), rate, format_rate(rate), f"{case['threads']} thr"))
-    note = f"{len(cases)} cases."
-    if trials:
-        note = f"{len(cases)} cases, {trials} of them trials of a search: few samples, some of a part of the file."
     operation, _, state, *_, blob = group
     what = "" if operation == "hydrate" else f"{operation} by "
     title = f"{what}{', '.join(part for part in (label_of(cases[0]), state, blob) if part)}: GB/s"
     columns = plots.Ladder("depth", [str(depth) for depth in depths])
     rows = plots.Ladder("chunk", [format_size(chunk) for chunk in chunks])
-    return plots.heat_map("-".join(part for part in ("sweep", *group) if part), title, note, columns, rows, cells)
+    return plots.heat_map(
+        "-".join(part for part in ("sweep", *group) if part),
+        title,
+        f"{len(cases)} cases.{of_trials}",
+        columns,
+        rows,
+        cells,
+    )

@@ -7,7 +7,7 @@ from typing import Any
 from coldsnap._bench import traces
 from coldsnap._bench.html import rates, spans
 from coldsnap._bench.html.page import Facts, Part, Section, Table, Text
-from coldsnap._bench.html.wording import Results, blob_of, label_of, setting_of
+from coldsnap._bench.html.wording import Results, case_of, label_of, setting_of
 from coldsnap._bench.sizes import format_rate, format_size
 
 
@@ -110,18 +110,16 @@ def _ratio(value: float | None) -> str:
 
 
 def cases_table(results: Results) -> Section:
-    """Every case, with every sample."""
-    numbers_of = ("GB/s", "median, ms", "% of ceiling")
-    titles = ("operation", "case", "cache", "setting", *numbers_of, "ceiling", "limited by", "samples, ms")
+    """Every case, with every sample; what a narrow page shows first stands first."""
+    titles = ("case", "cache", "GB/s", "% of ceiling", "median, ms", "setting", "ceiling", "limited by", "samples, ms")
     rows = []
     for case in results["cases"]:
-        numbers = [format_rate(case["bytes_per_second"]), _ms(case["median_s"])]
-        numbers.append("-" if case["ratio"] is None else f"{case['ratio'] * 100:.1f}")
+        share = "-" if case["ratio"] is None else f"{case['ratio'] * 100:.1f}"
+        numbers = [format_rate(case["bytes_per_second"]), share, _ms(case["median_s"])]
         bound = [case["ceiling"] or "-", case.get("limiting_stage") or "-"]
         samples = " ".join(map(_ms, case["samples_s"]))
-        what = ", ".join(part for part in (label_of(case), blob_of(results, case)) if part)
-        rows.append([case["operation"], what, case["cache"], setting_of(case), *numbers, *bound, samples])
-    return Section("All cases", [Table(titles, rows, numbers_of)])
+        rows.append([case_of(results, case), case["cache"], *numbers, setting_of(case), *bound, samples])
+    return Section("All cases", [Table(titles, rows, titles[2:5])])
 
 
 def _ms(seconds: float) -> str:

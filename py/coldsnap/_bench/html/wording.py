@@ -27,6 +27,13 @@ def label_of(case: Results) -> str:
     return name_of(case) + (f", {digest}{_WHERE[case['place']] if digest != 'none' else ''}" if digest else "")
 
 
+def case_of(results: Results, case: Results) -> str:
+    """A case in words with what it did, where that is no restore, and what it moved, where that is another blob."""
+    doing = "" if case["operation"] == "hydrate" else f"{case['operation']} by "
+    blob = blob_of(results, case)
+    return doing + label_of(case) + (f", {blob}" if blob else "")
+
+
 def setting_of(case: Results) -> str:
     """How a case was run."""
     if "chunk_bytes" not in case:

@@ -115,7 +115,10 @@ class Browser:
         request = {"id": self._number, "method": method, "params": parameters}
         if self._session:
             request["sessionId"] = self._session
-        os.write(self._write, json.dumps(request).encode() + b"\0")
+        try:
+            os.write(self._write, json.dumps(request).encode() + b"\0")
+        except BrokenPipeError as error:
+            raise self._failure(method, "the browser has ended") from error
         until = time.monotonic() + _LIMIT_S
         while True:
             message = self._message(method, until)
@@ -155,14 +158,14 @@ class Browser:
             ready, _, _ = select.select([self._read], [], [], max(0.0, until - time.monotonic()))
             part = os.read(self._read, 1 << 20) if ready else b""
             if not part:
-                log = self._log.read_text(errors="replace")[-2000:]
-                raise RuntimeError(
-                    f"{method}: {'the browser has ended' if ready else 'no answer'}; its log ends:\n{log}"
-                )
+                raise self._failure(method, "the browser has ended" if ready else f"no answer after {_LIMIT_S:.0f} s")
             self._buffer += part
         text, _, self._buffer = self._buffer.partition(b"\0")
         message: dict[str, Any] = json.loads(text)
         return message
+
+    def _failure(self, method: str, cause: str) -> RuntimeError:
+        return RuntimeError(f"{method}: {cause}; its log ends:\n{self._log.read_text(errors='replace')[-2000:]}")
 
     def _note(self, message: dict[str, Any]) -> None:
         method, found = message.get("method"), message.get("params", {})

@@ -34,7 +34,7 @@ class Plot(NamedTuple):
         note: What else there is to say about it.
         text: What it shows, in words, for those who can't see it.
         svg: With the variables of `theme`, to stand in a page.
-        png: The same in light colours.
+        png: The same in light colours, with the title.
     """
 
     name: str
@@ -117,7 +117,11 @@ class Sheet:
         svg, png = io.StringIO(), io.BytesIO()
         with matplotlib.rc_context(_SETTINGS | {"svg.hashsalt": name}):
             self._figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
-            self._figure.savefig(png, format="png", facecolor=theme.light("surface"), dpi=_PNG_DOTS_AN_INCH)
+            # Beside the page it stands alone, so it has its title above the sheet.
+            above = 1 + SMALL / (self._figure.get_figheight() * _POINTS_AN_INCH)
+            self._figure.text(0.03, above, title, size=LARGE, weight="bold", color=theme.light("ink"), parse_math=False)
+            ground = theme.light("surface")
+            self._figure.savefig(png, format="png", facecolor=ground, dpi=_PNG_DOTS_AN_INCH, bbox_inches="tight")
         return Plot(name, title, note, text, _inlined(svg.getvalue(), name, text), png.getvalue())
 
 

@@ -106,6 +106,6 @@ def test_what_a_calibration_writes_keeps_the_schema_and_can_be_drawn(tmp_path: P
     assert broken("calibration", document) == set()
     assert broken("trace", trace) == set()
     written = html.write(document, tmp_path / "report", trace)
-    states = {case["cache"] for case in document["cases"]}
-    assert {f"hydrate-{state}.png" for state in states} <= {path.name for path in written}
+    plots = {f"{case['operation']}-{case['cache']}.png" for case in document["cases"]}
+    assert plots <= {path.name for path in written}
     assert "timeline-" in " ".join(path.name for path in written)

@@ -27,6 +27,7 @@ from coldsnap._bench import flagset
 from coldsnap._bench.sizes import format_rate, format_size
 
 PAGES = ("README.md", "bench/results/README.md")
+_SAMPLES = ("samples_s", "engine_s", "ready_s")  # of a calibration, of engine loads, of a start-up matrix
 _PLACES = {"device": "on the device", "both": "on host and device"}
 _BLOCK = re.compile(r"(<!-- measured: (?P<name>[^\n>]+?) -->\n)(?P<table>.*?)(<!-- /measured -->)", re.DOTALL)
 
@@ -154,8 +155,8 @@ def index(files: list[dict[str, str]], folder: Path) -> str:
     for each in files:
         document = json.loads(_read(folder / each["file"]))
         payload = format_size(document["payload_bytes"]) if "payload_bytes" in document else "-"
-        cases = document.get("cases", [])
-        counts = sorted({len(case.get("samples_s", case.get("engine_s"))) for case in cases})
+        cases = document.get("cases", document.get("cells", []))
+        counts = sorted({len(case[name]) for case in cases for name in _SAMPLES if name in case})
         samples = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "-"
         cells = [payload, str(len(cases) or "-"), samples, _short(document.get("commit", "-")), each["note"]]
         lines.append(f"| [{each['file']}]({each['file']}) | {each['kind']} | {' | '.join(cells)} |")

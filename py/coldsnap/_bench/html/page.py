@@ -138,7 +138,8 @@ def _part(part: Part) -> str:
 def _figure(plot: Plot) -> str:
     file = f"{PLOTS}/{html.escape(plot.name)}.png"
     heading = f'<h3>{html.escape(plot.title)} <a href="{file}" download>PNG</a></h3>'
-    return f"<figure><figcaption>{heading}<p>{html.escape(plot.note)}</p></figcaption>\n{plot.svg}</figure>"
+    note = f"<p>{html.escape(plot.note)}</p>" if plot.note else ""
+    return f"<figure><figcaption>{heading}{note}</figcaption>\n{plot.svg}</figure>"
 
 
 def _table(table: Table) -> str:

@@ -63,7 +63,7 @@ def component(plan: dict[str, Any]) -> dict[str, Any]:
         "licenses": [{"expression": plan["licence"]}],
         "name": plan["name"],
         "properties": [{"name": "coldsnap:in_the_wheel", "value": json.dumps(plan["carried"])}],
-        "scope": "required",
+        "scope": "optional" if plan["optional"] else "required",
         "type": "library",
     }
     found |= {key: origin[key] for key in ("version", "purl") if key in origin}

@@ -22,7 +22,8 @@ name==1.2 ; python_version in "3.11" \\
 
 @pytest.fixture
 def plan(tmp_path: pathlib.Path) -> dict:
-    return {"carried": True, "file": "", "licence": "MIT", "name": "name", "origin": str(tmp_path / "origin")}
+    common = {"carried": True, "file": "", "licence": "MIT", "optional": False}
+    return {**common, "name": "name", "origin": str(tmp_path / "origin")}
 
 
 def component(plan: dict, suffix: str, text: str) -> dict:

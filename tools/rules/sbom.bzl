@@ -7,6 +7,7 @@ ComponentInfo = provider(
         "licence": "SPDX expression.",
         "licence_text": "File with the terms, which the wheel carries; None for what the wheel only needs.",
         "name": "Name where it comes from.",
+        "optional": "Whether the wheel works without it.",
         "origin": "File that says which version that is: a lock, a header, or JSON with version and purl.",
     },
 )
@@ -26,6 +27,7 @@ def _component_impl(ctx):
             licence = ctx.attr.licence,
             licence_text = ctx.file.licence_text,
             name = ctx.attr.component,
+            optional = ctx.attr.optional,
             origin = ctx.file.origin,
         ),
     ]
@@ -37,6 +39,7 @@ coldsnap_component = rule(
         "file": attr.label(allow_single_file = True, doc = "What is linked in or carried, if that is one file."),
         "licence": attr.string(mandatory = True, doc = "SPDX expression."),
         "licence_text": attr.label(allow_single_file = True, doc = "Its terms, if the wheel carries any of it."),
+        "optional": attr.bool(doc = "The wheel needs it for an extra alone."),
         "origin": attr.label(allow_single_file = [".h", ".json", ".lock"], doc = "Says its version.", mandatory = True),
     },
     provides = [ComponentInfo],
@@ -52,6 +55,7 @@ def _sbom_impl(ctx):
             "file": each.file.path if each.file else "",
             "licence": each.licence,
             "name": each.name,
+            "optional": each.optional,
             "origin": each.origin.path,
         } for each in components],
         "distribution": ctx.attr.distribution,

@@ -33,6 +33,7 @@ __all__ = [
     "HOST_BYTES",
     "destinations",
     "differences",
+    "host_changes",
     "layout_differences",
     "materialise",
     "problems",
@@ -104,6 +105,16 @@ def restore_host(walked: Walked, artifact: Artifact) -> None:
         raise errors.LayoutError(f"restore tensors in host memory: {'; '.join(different[:_SHOWN])}", stage="open")
     for path, entry in wanted.items():
         fill(walked.slots[path].tensor, entry)
+
+
+def host_changes(walked: Walked, artifact: Artifact) -> list[str]:
+    """The small tensors in host memory, beside a model on a GPU, that hold other bytes than the captured ones; a line each."""
+    now, then = _host_entries(walked), artifact.scalars.get("coldsnap.host", {})
+    return [
+        f"{path}: its bytes in host memory are others"
+        for path, entry in then.items()
+        if path in now and now[path]["data"] != entry["data"]
+    ]
 
 
 def differences(walked: Walked, artifact: Artifact) -> list[str]:

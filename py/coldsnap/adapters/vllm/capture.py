@@ -22,7 +22,7 @@ from coldsnap import errors, store_place
 from coldsnap.adapters import coverage, snapshot, verdict
 from coldsnap.adapters.search import STRATEGY
 from coldsnap.adapters.verdict import Outcome, Ranks
-from coldsnap.adapters.vllm import compat
+from coldsnap.adapters.vllm import compat, pool
 from coldsnap.adapters.vllm.restore import look_at
 from coldsnap.adapters.walker import Walked
 from coldsnap.artifact import load_native
@@ -94,10 +94,16 @@ class Capture:
 
         loader.load_weights = tapped  # type: ignore[method-assign]
         self._noting(self._require_place)
-        self._before = coverage.held(self.device)
+        self._before = coverage.held(self.device, pool.blocks())
         model = loader.load_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
         self._noting(lambda: self._after_all(model))
         return model
+
+    def artifact(self) -> tuple[str, str]:
+        """Root and folder of what was captured."""
+        assert self.receipt is not None and self.receipt.artifact_root is not None
+        root = self.receipt.artifact_root
+        return root, str(self.store.folder_of(self.identity) / root)
 
     def _noting(self, step: Callable[[], None]) -> None:
         """A step of the capture; a failure ends the capture, and the load goes on.
@@ -133,7 +139,7 @@ class Capture:
 
     def _require_covered(self, walked: Walked) -> None:
         """Refuse a finished model of which there may be bytes that the walk did not see."""
-        hidden = coverage.hidden(self._before, coverage.held(self.device), walked)
+        hidden = coverage.hidden(self._before, coverage.held(self.device, pool.blocks()), walked)
         nbytes = sum(each.nbytes for each in hidden)
         if self._loaded is not None:
             nbytes += coverage.vanished_bytes(self._loaded, walked)

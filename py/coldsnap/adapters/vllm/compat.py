@@ -11,6 +11,7 @@ import datetime
 import functools
 import gc
 import itertools
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -41,6 +42,14 @@ _LOADING = frozenset(("weight_loader", "_original_weight_loader", "loaded_weight
 _HANDLES = frozenset(("handler_tensor",))
 # What a model's `load_weights` sets of itself (`SupportsEagleBase`), which a restore must set in its stead.
 _FLAGS = frozenset(("has_own_lm_head", "has_own_embed_tokens"))
+# What `torch.compile` made of a model's code: a way to the same tensors, by functions that can't be looked into.
+_COMPILED = frozenset(("_compiled_callable", "aot_compiled_fn", "_bytecode_hook_handle"))
+# What the engine gives a layer once it is loaded, in the place of an empty tensor; and what it notes while it compiles.
+_LATER = re.compile(
+    r"\.kv_cache\b|(^|\.)(compiled|first_compile|_compiled_bytecode|was_aot_compile_fn_loaded_from_disk)$"
+)
+# Speculation without a model of its own.
+_WITHOUT_DRAFT = frozenset(("ngram", "ngram_gpu", "suffix"))
 # Scales of a KV cache: a buffer, its value as a float, and a copy of it in host memory.
 _SCALES = ("_q_scale", "_k_scale", "_v_scale")
 _HOST_SCALES = tuple(f"{name}_cpu" for name in _SCALES)
@@ -189,12 +198,29 @@ def _stops_at(kind: type) -> bool:
 
 def skip(path: str, value: object) -> bool:
     """For the walker: what has no meaning in another process."""
-    return path.rpartition(".")[2] in _LOADING
+    return path.rpartition(".")[2] in _LOADING | _COMPILED
 
 
 def handle(path: str) -> bool:
     """Whether a path names an address of native memory."""
     return path.rpartition(".")[2] in _HANDLES
+
+
+def later(path: str) -> bool:
+    """For `coldsnap.adapters.in_place`: what the engine gives its model after loading."""
+    return _LATER.search(path) is not None
+
+
+def why_not_in_place(vllm_config: Any) -> str:
+    """Why the weights of a running engine are not those of one artifact, each in its place; empty if they are."""
+    if getattr(vllm_config, "lora_config", None) is not None:
+        return "with LoRA the engine wraps its layers after loading"
+    method = getattr(getattr(vllm_config, "speculative_config", None), "method", None)
+    if method is not None and method not in _WITHOUT_DRAFT:
+        return f"speculation by {method} has weights of its own beside the model's"
+    if getattr(vllm_config.parallel_config, "enable_eplb", False):
+        return "experts change places while the engine serves (EPLB)"
+    return ""
 
 
 def set_flags(model: torch.nn.Module, scalars: dict[str, Any]) -> None:
@@ -239,6 +265,12 @@ def refresh_scales(model: torch.nn.Module) -> dict[str, float]:
             if isinstance(host, torch.Tensor) and host.shape == scale.shape:
                 host.copy_(scale)
     return found
+
+
+def wait_for(device: torch.device) -> None:
+    """Until all that was asked of a device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def release_memory() -> None:

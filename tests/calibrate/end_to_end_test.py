@@ -18,7 +18,7 @@ from tests.calibrate.helpers import SMALL, calibrate, command, left_in
 CASE_KEYS = [
     *("operation", "route", "cache", "digest", "place", "chunk_bytes", "queue_depth", "threads", "samples_s"),
     *("median_s", "bytes_per_second", "ceiling", "ratio", "limiting_stage", "residency_before"),
-    *("payload_bytes", "extents", "direct", "asked"),
+    *("payload_bytes", "extents", "direct", "asked", "processors"),
 ]
 KEYS = [
     *("format", "commit", "machine", "seed", "payload_bytes", "ceilings", "cases", "complete", "missing", "left_out"),

@@ -148,7 +148,8 @@ class Measured:
 
     `residency_before` has, for each sample, the fraction of the blob that was in the page cache when it began; `limits`
     the stage that took longest; `found_place` says where digests were computed, in a case that leaves the choice.
-    `at_most` makes it a trial over part of the blob.
+    `at_most` makes it a trial over part of the blob. `processors` names the ceiling that tells how much the processors gave
+    in the same rounds.
     """
 
     operation: ClassVar[str]
@@ -165,6 +166,7 @@ class Measured:
     residency_before: list[float] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     refused: str = ""
+    processors: str | None = None
 
     @property
     def label(self) -> str:

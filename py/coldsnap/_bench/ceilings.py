@@ -34,6 +34,7 @@ PAGE_CACHE_READ = "page_cache_read"
 MEMORY_COPY = "memory_copy"
 PINNED_H2D = "pinned_h2d"
 PINNED_D2H = "pinned_d2h"
+PROCESSORS = "processors"
 
 _HUGE_PAGE = 2 * MIB
 _RAW_BLOCK = 4 * MIB  # large enough that neither the drive nor Python's part of a call sets the pace
@@ -209,6 +210,21 @@ def copies_and_digests(source: HostArena, cores: int) -> list[Ceiling]:
     counts = sorted({1, cores})
     kinds = ((MEMORY_COPY, copy), ("crc32", digest(_native.crc32)), ("sha256t", digest(_native.sha256t)))
     return [Ceiling(family, count, measure) for family, measure in kinds for count in counts]
+
+
+def processors(source: HostArena, cores: int, part: str) -> Ceiling:
+    """sha256t on all processors in the rounds of one part: how much of them this calibration had there."""
+
+    def measure(ceiling: Ceiling) -> float:
+        size = min(_DIGEST_BYTES, source.nbytes)
+        wall_s = threads.run(ceiling.threads, lambda index, _: _discard(_native.sha256t(source.bytes[:size])))
+        return size * ceiling.threads / wall_s
+
+    return Ceiling(f"{PROCESSORS}_{part}", cores, measure)
+
+
+def _discard(_: object) -> None:
+    pass
 
 
 def pinned_copies(device: str, payload_bytes: int) -> list[Ceiling]:

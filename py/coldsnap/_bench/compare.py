@@ -3,12 +3,13 @@
 Samples of one case are few, skewed and full of outliers, so nothing is assumed of their distribution. The estimate is
 Hodges and Lehmann's: the median of all ratios of a sample of one run to a sample of the other. Its interval is the one
 that belongs to the rank test of Mann and Whitney, exact for few samples (E. L. Lehmann, Nonparametrics, 1975, section
-2.5; the counts by the recursion in H. B. Mann and D. R. Whitney, 1947): at 90 %, so each side is wrong once in twenty
-times. Three samples a side are the fewest that give one.
+2.5; the counts by the recursion in H. B. Mann and D. R. Whitney, 1947): at 95 %, so each side is wrong once in forty
+times. It takes four samples a side, or three and five.
 
 That interval knows only what changes from sample to sample. A machine also changes from hour to hour: the same raw read
-of a virtual drive gives 1.4 to 2.4 GB/s (bench/results/README.md). So each sample is also divided by the ceiling's of
-its own round, and only what both say counts; between different machines the share of the ceiling alone.
+of a virtual drive gives 1.4 to 2.4 GB/s (bench/results/README.md), and its processors have other work. So each sample is
+also divided by what its ceiling, and what all processors together, gave in the same round. Only what all three say
+counts; between different machines the share of the ceiling alone.
 """
 
 from __future__ import annotations
@@ -16,19 +17,23 @@ from __future__ import annotations
 import functools
 import math
 import statistics
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from coldsnap import errors
 from coldsnap._bench.cases import ALL_DIGESTS, SHAPE, Setting, name_of
 
 VERDICTS = ("faster", "slower", "same", "unclear")
-# Runs of one program on one machine came out up to so far apart; less is no reason to choose anything either.
-MARGIN = 0.10
+MARGIN = 0.10  # less is no reason to change anything
 _FROM_DRIVE = ("direct", "cold", ALL_DIGESTS)
-_ALPHA = 0.10
+_ALPHA = 0.05
 _EXACT = 400  # pairs; beyond them the count of orders is as good as normal
-_NORMAL_5_PERCENT = 1.645
 _SAME_MACHINE = ("cpu", "architecture", "cores", "memory_bytes", "device", "gpu", "file_system", "drive")
+
+
+Entry = dict[str, Any]
+Results = dict[str, Any]
+Ceilings = dict[str, dict[str, Any]]
 
 
 class Interval(NamedTuple):
@@ -50,20 +55,27 @@ class Interval(NamedTuple):
         return "same" if self.low >= 1 / (1 + MARGIN) and self.high <= 1 + MARGIN else "unclear"
 
 
-def ratio_of(earlier: list[float], later: list[float]) -> Interval:
-    """How much more the values of `later` are than those of `earlier`; both are positive, such as rates."""
+def ratio_of(earlier: list[float], later: list[float], alpha: float = _ALPHA) -> Interval:
+    """How much more the values of `later` are than those of `earlier`; both are positive, such as rates.
+
+    Args:
+        earlier: Values, in any order.
+        later: The same.
+        alpha: How often the interval may miss the true ratio; 0.05 or 0.1.
+    """
     ratios = sorted(one / other for one in later for other in earlier)
-    rank = _rank(len(earlier), len(later))
+    rank = _rank(len(earlier), len(later), alpha)
     if rank is None:
         return Interval(statistics.median(ratios), None, None)
     return Interval(statistics.median(ratios), ratios[rank], ratios[-1 - rank])
 
 
-def _rank(n: int, m: int) -> int | None:
+def _rank(n: int, m: int, alpha: float) -> int | None:
     """How many of the n x m sorted ratios lie outside the interval on each side; None if not even the whole will do."""
     if n * m > _EXACT:
-        return int(n * m / 2 - _NORMAL_5_PERCENT * math.sqrt(n * m * (n + m + 1) / 12))
-    bound = _ALPHA / 2 * sum(_ways(u, n, m) for u in range(n * m + 1))
+        quantile = statistics.NormalDist().inv_cdf(1 - alpha / 2)
+        return int(n * m / 2 - quantile * math.sqrt(n * m * (n + m + 1) / 12))
+    bound = alpha / 2 * sum(_ways(u, n, m) for u in range(n * m + 1))
     below, rank = 0, None
     for u in range(n * m // 2):
         below += _ways(u, n, m)
@@ -120,42 +132,51 @@ def compare(earlier: dict[str, Any], later: dict[str, Any]) -> list[dict[str, An
     for entry in later["cases"]:
         name = name_of(entry, later["payload_bytes"])
         if name in before:
-            rates = [_rates(before[name], earlier), _rates(entry, later)]
-            shares = [_shares(before[name], earlier), _shares(entry, later)]
-            rows.append({"case": name} | _judged(rates, shares, same_machine))
+            pair = ((before[name], earlier), (entry, later))
+            plain = ratio_of(_rates(*pair[0]), _rates(*pair[1]))
+            shares = [_ratio_of_shares(pair, which) for which in (_ceiling_of, _processors_of)]
+            rows.append({"case": name} | _judged(plain, *shares, same_machine=same_machine))
     return rows
 
 
-def _judged(rates: list[list[float]], shares: list[list[float] | None], same_machine: bool) -> dict[str, Any]:
-    plain = ratio_of(*rates)
-    before, after = shares
-    relative = ratio_of(before, after) if before and after else None
+def _judged(
+    plain: Interval, of_ceiling: Interval | None, of_processors: Interval | None, *, same_machine: bool
+) -> dict[str, Any]:
     shown, verdict, why = plain, "unclear", ""
+    said = [each.verdict for each in (plain, of_ceiling, of_processors) if each is not None]
     if plain.low is None:
-        why = f"{len(rates[0])} and {len(rates[1])} samples are too few; 3 and 3 will do"
-    elif not same_machine and relative is None:
+        why = "too few samples: 4 and 4 will do, or 3 and 5"
+    elif not same_machine and of_ceiling is None:
         why = "another machine, and no ceiling to measure it by"
     elif not same_machine:
-        assert relative is not None
-        shown, verdict, why = relative, relative.verdict, "another machine: shares of each one's own ceiling"
-    elif relative is None or plain.verdict == relative.verdict:
+        assert of_ceiling is not None
+        shown, verdict, why = of_ceiling, of_ceiling.verdict, "another machine: shares of each one's own ceiling"
+    elif len(set(said)) == 1:
         verdict = plain.verdict
         why = "" if verdict != "unclear" else f"the interval has more in it than {MARGIN:.0%}"
     else:
-        why = f"{plain.verdict} by itself, {relative.verdict} as a share of its ceiling"
+        words = ("by itself", "as a share of its ceiling", "for what the processors gave")
+        parts = zip((plain, of_ceiling, of_processors), words, strict=True)
+        why = ", ".join(f"{each.verdict} {word}" for each, word in parts if each is not None)
     numbers = {name: each and round(each, 4) for name, each in shown._asdict().items()}
     return {"verdict": verdict, **numbers, "why": why}
 
 
-def _rates(entry: dict[str, Any], results: dict[str, Any]) -> list[float]:
+def _rates(entry: Entry, results: Results) -> list[float]:
     nbytes = entry.get("payload_bytes", results["payload_bytes"])
     return [nbytes / sample for sample in entry["samples_s"]]
 
 
-def _shares(entry: dict[str, Any], results: dict[str, Any]) -> list[float] | None:
-    """Each sample as a share of what its ceiling gave in the same round, or of its median where rounds differ."""
+def _ratio_of_shares(pair: Sequence[tuple[Entry, Results]], which: Callable[[Entry, Ceilings], str]) -> Interval | None:
+    shares = [_shares(*each, which) for each in pair]
+    before, after = shares
+    return ratio_of(before, after) if before and after else None
+
+
+def _shares(entry: Entry, results: Results, which: Callable[[Entry, Ceilings], str]) -> list[float] | None:
+    """Each sample as a share of what a ceiling gave in the same round, or of its median where rounds differ."""
     ceilings = {each["name"]: each for each in results["ceilings"] if each["unit"] == "bytes_per_second"}
-    ceiling = ceilings.get(entry["ceiling"] or _pace(ceilings))
+    ceiling = ceilings.get(which(entry, ceilings))
     if ceiling is None or min(ceiling["samples"]) <= 0:
         return None
     rates = _rates(entry, results)
@@ -163,8 +184,14 @@ def _shares(entry: dict[str, Any], results: dict[str, Any]) -> list[float] | Non
     return [rate / pace for rate, pace in zip(rates, paces, strict=True)]
 
 
-def _pace(ceilings: dict[str, dict[str, Any]]) -> str:
-    """What tells how fast the machine was, for a case that no ceiling bounds: the best raw read."""
+def _processors_of(entry: Entry, ceilings: Ceilings) -> str:
+    return entry.get("processors") or ""
+
+
+def _ceiling_of(entry: Entry, ceilings: Ceilings) -> str:
+    """The ceiling that bounds a case; the best raw read tells how fast the machine was for one that none bounds."""
+    if entry["ceiling"]:
+        return str(entry["ceiling"])
     raw = {name: each["median"] for name, each in ceilings.items() if name.startswith("raw_direct_read.")}
     raw = {name: rate for name, rate in raw.items() if not name.endswith(".mixed")}
     return max(raw, key=lambda name: raw[name]) if raw else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,9 @@ _SMALL_BYTES = 16 * KIB
 _MOST_SMALL = 50_000
 _SMALL_SHARE = 8  # of the main blob's bytes, one in so many
 _SEARCH_SHARE = 0.7  # of a goal's time; the rest is for the finals
+_USUAL_MINUTES = 0.9
+_USUAL_BYTES = 512 * MIB
+_COMPARING = 1.5  # its least number of samples is larger
 _MOST_TRACE = 8 * MIB
 _SPARE_BYTES = 256 * MIB  # random bytes for raw writes, where the source itself is on no host memory any more
 
@@ -146,8 +150,16 @@ def session_of(plan: Plan) -> Session:
         earlier = results.read_json(plan.output / NAME, "go on with a calibration")
         require_same(earlier, about, plan.output / NAME)
     mode = 0o777 if request.output else 0o700
-    budget = rounds.Budget(request.minutes)
+    budget = rounds.Budget(_minutes(request))
     return Session(about, request.samples, budget, plan.output, mode, _parts(plan), earlier, notes=list(plan.notes))
+
+
+def _minutes(request: Request) -> float | None:
+    """The time that a calibration may take: under a minute for a blob of the usual size, unless samples were asked for."""
+    if request.minutes is not None or request.asked_samples or request.sweep:
+        return request.minutes
+    usual = _USUAL_MINUTES * max(1.0, request.nbytes / _USUAL_BYTES)
+    return usual if request.compare is None else usual * _COMPARING
 
 
 def _parts(plan: Plan) -> list[str]:
@@ -185,16 +197,18 @@ def measure(plan: Plan, session: Session) -> None:
         _measure_besides(plan, session, subject, drive)
         if plan.request.sweep:
             grid = search.sweep(subject.restorer, _capturer(plan, subject), plan.ladder, plan.setting)
-            session.measure_if_time("sweep", [], _working(plan, subject, grid), 1.0 if plan.request.minutes else 1e9)
+            session.measure_if_time(
+                "sweep", [], _working(plan, subject, grid), 1.0 if session.budget.minutes else math.inf
+            )
         elif plan.request.minutes is not None:
             _search(plan, session, subject)
         if plan.request.trace is not None:
             _trace(plan, session, subject, drive, plan.request.trace)
     if not any(each.samples_s for each in session.cases.values()):
         raise errors.RequestInvalidError(
-            f"calibrate within --minutes={plan.request.minutes:g}: {session.budget.elapsed_s:.1f} s were over before the "
+            f"calibrate within {session.budget.minutes:g} minutes: {session.budget.elapsed_s:.1f} s were over before the "
             f"first case could be measured",
-            remedy="give more minutes or fewer --bytes",
+            remedy="give more --minutes or fewer --bytes",
         )
 
 
@@ -279,14 +293,16 @@ def _measure_restores(plan: Plan, session: Session, subject: Subject, drive: Set
         listed["small"] = ([], cases.small_cases(subject.small, plan.setting))
     for part, (bounds, found) in listed.items():
         if part in session.ahead:
-            session.measure(part, bounds, _working(plan, subject, found), _SHARES[part])
+            pace = ceilings.processors(subject.spare, plan.cores, part)
+            session.measure(part, bounds, _working(plan, subject, found), _SHARES[part], pace)
 
 
 def _measure_captures(plan: Plan, session: Session, subject: Subject, folder: Path) -> None:
     """Captures in the same rounds as raw writes, which bound them."""
     if "capture" in session.ahead:
         bounds = ceilings.direct_writes(folder, subject.spare, plan.request.nbytes, plan.ladder)
-        session.measure("capture", bounds, captures.capture_cases(subject.capturer), _SHARES["capture"])
+        pace = ceilings.processors(subject.spare, plan.cores, "capture")
+        session.measure("capture", bounds, captures.capture_cases(subject.capturer), _SHARES["capture"], pace)
 
 
 def _measure_besides(plan: Plan, session: Session, subject: Subject, drive: Setting) -> None:

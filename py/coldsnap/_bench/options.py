@@ -69,6 +69,7 @@ class Request:
     sweep: bool
     minutes: float | None
     samples: range
+    asked_samples: bool
     seed: int
     commit: str | None
     output: Path | None
@@ -109,6 +110,7 @@ def parse_flags(argv: Sequence[str]) -> Request | None:
         caches=_some_of("cache", get["cache"], CACHES),
         minutes=None if get["minutes"] is None else _minutes(get["minutes"]),
         samples=_samples(values),
+        asked_samples=get["samples"] is not None,
         seed=flagset.whole_number(values, "seed", 0, (1 << 53) - 1),  # what JSON keeps exact
         commit=commit_of(get["commit"]),
         **{name: get[name] for name in ("sweep", "resume", "fail_if_slower", "report")},
@@ -153,9 +155,12 @@ def _minutes(text: str) -> float:
 
 
 def _samples(values: flags.FlagValues) -> range:
-    """Give least and most samples: as many as asked for, else 5, of which a slow machine may leave out two."""
+    """Give least and most samples: as many as asked for, else 5, of which a slow machine may leave out two.
+
+    Not where results are compared: three a side would say nothing.
+    """
     if values["samples"].value is None:
-        return range(3, 5)
+        return range(3, 5) if values["compare"].value is None else range(5, 5)
     count = flagset.whole_number(values, "samples", 1, 1000)
     return range(count, count)
 
@@ -173,7 +178,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_string("operations", ",".join(OPERATIONS), "what to measure (hydrate,capture)", **common)
     flags.DEFINE_string("cache", ",".join(CACHES), "states of the page cache to measure (all three)", **common)
     flags.DEFINE_boolean("sweep", False, "also a grid of chunk x depth x threads x digest", **common)
-    flags.DEFINE_string("minutes", None, "end by then; what is left goes into a search", **common)
+    flags.DEFINE_string("minutes", None, "end by then; what is left goes into a search (1, without)", **common)
     flags.DEFINE_boolean("resume", False, "go on with an interrupted one in --output", **common)
     flags.DEFINE_string("compare", None, "an earlier results.json to compare with", **common)
     flags.DEFINE_string("measured", None, "compare this one with it, and measure nothing", **common)

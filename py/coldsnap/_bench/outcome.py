@@ -126,7 +126,8 @@ def _notes(session: Session, document: dict[str, Any]) -> list[str]:
         notes.append(f"some numbers have {min(counts - {0})} samples, to end in time; --samples=N takes all of them")
     if session.left_out:
         names = list(dict.fromkeys(session.left_out))
-        notes.append(f"no time for {len(session.left_out)} more: {', '.join(names[:4])}{' ...' if names[4:] else ''}")
+        some = f"{', '.join(names[:4])}{' ...' if names[4:] else ''}"
+        notes.append(f"no time for all samples of {len(session.left_out)}: {some}; give more --minutes")
     if document["sittings"] > 1:
         notes.append(f"the samples are from {document['sittings']} runs")
     return [*notes, *_hashing_note(found, measured)]

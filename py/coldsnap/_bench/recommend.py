@@ -13,6 +13,8 @@ from coldsnap._bench.cases import ALL_DIGESTS, SHAPE
 from coldsnap._bench.compare import Interval, ratio_of
 from coldsnap._bench.sizes import format_rate, format_size
 
+# Of one run and its own rounds, and a wrong choice costs little: so three samples may decide.
+_ALPHA = 0.10
 _STATES = ("cold", "half", "warm", "mixed")
 Entry = dict[str, Any]
 
@@ -113,8 +115,11 @@ def lines_of(entry: Entry) -> list[str]:
 
 
 def _faster(one: Entry, other: Entry) -> Interval:
-    rates = [[row["payload_bytes"] / sample for sample in row["samples_s"]] for row in (other, one)]
-    return ratio_of(*rates)
+    return ratio_of(_rates(other), _rates(one), _ALPHA)
+
+
+def _rates(row: Entry) -> list[float]:
+    return [row["payload_bytes"] / sample for sample in row["samples_s"]]
 
 
 def _clearly(interval: Interval) -> bool:

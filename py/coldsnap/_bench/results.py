@@ -15,8 +15,9 @@ Beside the fixed keys a calibration has:
 
 An entry of ``cases`` has beside the fixed keys ``payload_bytes`` and ``extents`` of what was moved (the blob of small
 extents is another one than the main one), ``asked`` with the ``cache`` state and digest ``place`` that were wanted, and
-``direct``: chunk_bytes, queue_depth and threads for the drive where a case of `auto` has its own, else null. A capture's
-``operation`` is ``capture`` and its ``cache`` is ``new``: the file was not there before.
+``direct``: chunk_bytes, queue_depth and threads for the drive where a case of `auto` has its own, else null.
+``processors`` names the entry of ``ceilings`` that says what hashing all processors gave in the same rounds; null where
+that was not measured. A capture's ``operation`` is ``capture`` and its ``cache`` is ``new``: the file was not there before.
 """
 
 from __future__ import annotations
@@ -154,6 +155,7 @@ def _case(case: Measured, found: list[Ceiling]) -> dict[str, Any]:
         "residency_before": [round(fraction, 4) for fraction in case.residency_before],
         **last,
         "asked": {"cache": case.wanted_cache, "place": case.place},
+        "processors": case.processors,
     }
 
 

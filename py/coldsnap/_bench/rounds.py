@@ -79,11 +79,12 @@ def run_rounds(steps: Sequence[Step], count: int, advance: Advance) -> None:
 class Budget:
     """The time of one calibration: what a step will take is known from the last one of its kind.
 
-    With `minutes` no step begins that would end later; without, `minutes` is one for `share_over` alone, so that the
-    default ends within a minute where the machine lets it, and everything gets its least number of samples.
+    With `minutes` no step begins that would end later. Without, everything gets its least number of samples, and shares
+    are those of one minute.
     """
 
     def __init__(self, minutes: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.minutes = minutes
         self._clock = clock
         self._begun = clock()
         self._s = 60 * (1.0 if minutes is None else minutes)

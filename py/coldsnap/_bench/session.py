@@ -45,7 +45,14 @@ class Session:
     notes: list[str] = dataclasses.field(default_factory=list)
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def measure(self, part: str, bounds: Sequence[Ceiling], cases: Sequence[Measured], share: float) -> None:
+    def measure(
+        self,
+        part: str,
+        bounds: Sequence[Ceiling],
+        cases: Sequence[Measured],
+        share: float,
+        processors: Ceiling | None = None,
+    ) -> None:
         """Measure a part: its cases and the ceilings that bound them, in turns, and keep the samples after each round.
 
         Args:
@@ -53,8 +60,13 @@ class Session:
             bounds: The ceilings.
             cases: The cases; those that an interrupted calibration finished are taken over.
             share: Of the time, after which the least number of samples is enough.
+            processors: The ceiling that tells what the processors gave in these rounds.
         """
         known = [self.adopt(self.cases, each) for each in cases]
+        if processors is not None:
+            bounds = [*bounds, processors]
+            for each in known:
+                each.processors = processors.key
         open_cases = [each for each in known if each.taken < self.samples.start]
         if not bounds or open_cases or not known:
             self._run([*map(self._with_earlier, bounds), *open_cases], self.samples, share)
@@ -75,7 +87,8 @@ class Session:
         with rounds.progress(len(steps) * samples.stop) as advance:
             for _ in self.budget.rounds(steps, samples, share, advance):
                 self.checkpoint()
-        self.left_out += [each.label for each in steps if not each.taken and not each.refused]
+        least = max(1, self.samples.start)
+        self.left_out += [each.label for each in steps if each.taken < least and not each.refused]
 
     def adopt(self, pool: dict[str, Measured], case: Measured) -> Measured:
         """The case of a pool (`cases` or `trials`) that has this one's key: with its samples of an earlier calibration."""

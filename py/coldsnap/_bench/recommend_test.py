@@ -65,9 +65,9 @@ def test_routes_are_compared_at_their_best() -> None:
     ids=str,
 )
 def test_few_samples_fewer_digests_and_other_data_are_never_chosen(more: dict[str, Any]) -> None:
-    slow = case("buffered", "warm", PLAIN, 1e9, 1e9, 1e9)
+    slow = case("buffered", "warm", DRIVE, 1e9, 1e9, 1e9)
     found = only(slow, case("buffered", "warm", OTHER, 9e9, 9e9, 9e9, **more))
-    assert found["chunk_bytes"] == PLAIN["chunk_bytes"]
+    assert found["chunk_bytes"] == DRIVE["chunk_bytes"]
 
 
 def test_each_state_is_asked_and_what_was_not_proved_only_alone() -> None:

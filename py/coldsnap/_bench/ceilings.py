@@ -28,6 +28,7 @@ from coldsnap._bench.sizes import MIB
 
 RAW_DIRECT_READ = "raw_direct_read"
 RAW_BUFFERED_READ = "raw_buffered_read"
+RAW_HALF_READ = "raw_half_read"
 DIRECT_READ_HASHED = "direct_read_hashed"
 RAW_DIRECT_WRITE = "raw_direct_write"
 PAGE_CACHE_READ = "page_cache_read"
@@ -133,6 +134,17 @@ def cold_reads(blob: Path, ladder: list[int]) -> list[Ceiling]:
     buffered = sorted({ladder[0], ladder[-1]})
     kinds = ((RAW_DIRECT_READ, ladder), (RAW_BUFFERED_READ, buffered))
     return [Ceiling(family, count, measure) for family, counts in kinds for count in counts]
+
+
+def half_reads(blob: Path, ladder: list[int]) -> list[Ceiling]:
+    """Plain reads of the half-cached file, which bound nothing: whoever reads each half its own way is faster."""
+
+    def measure(ceiling: Ceiling) -> float:
+        if not cache.is_half(cache.make_half(blob)):
+            ceiling.mixed = True
+        return _read_rate(blob, ceiling.threads, _RAW_BLOCK, direct=False)
+
+    return [Ceiling(RAW_HALF_READ, ladder[-1], measure)]
 
 
 def hashed_reads(blob: Path, ladder: list[int]) -> list[Ceiling]:

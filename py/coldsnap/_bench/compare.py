@@ -8,8 +8,8 @@ times. It takes four samples a side, or three and five.
 
 That interval knows only what changes from sample to sample. A machine also changes from hour to hour: the same raw read
 of a virtual drive gives 1.4 to 2.4 GB/s (bench/results/README.md), and its processors have other work. So each sample is
-also divided by what its ceiling, and what all processors together, gave in the same round. Only what all three say
-counts; between different machines the share of the ceiling alone.
+also divided by what plain reads or writes of its kind, and what all processors together, gave in the same round. Only
+what all three say counts; between different machines the share of plain reads or writes alone.
 """
 
 from __future__ import annotations
@@ -134,29 +134,32 @@ def compare(earlier: dict[str, Any], later: dict[str, Any]) -> list[dict[str, An
         if name in before:
             pair = ((before[name], earlier), (entry, later))
             plain = ratio_of(_rates(*pair[0]), _rates(*pair[1]))
-            shares = [_ratio_of_shares(pair, which) for which in (_ceiling_of, _processors_of)]
-            rows.append({"case": name} | _judged(plain, *shares, same_machine=same_machine))
+            shares = [_ratio_of_shares(pair, which) for which in (_io_of, _processors_of)]
+            row = _judged(plain, *shares, same_machine=same_machine)
+            if None in (each.get("processors", "") for each, _ in pair):
+                row |= {"verdict": "unclear", "why": "measured beside other rounds, with nothing to tell the pace by"}
+            rows.append({"case": name} | row)
     return rows
 
 
 def _judged(
-    plain: Interval, of_ceiling: Interval | None, of_processors: Interval | None, *, same_machine: bool
+    plain: Interval, of_io: Interval | None, of_processors: Interval | None, *, same_machine: bool
 ) -> dict[str, Any]:
     shown, verdict, why = plain, "unclear", ""
-    said = [each.verdict for each in (plain, of_ceiling, of_processors) if each is not None]
+    said = [each.verdict for each in (plain, of_io, of_processors) if each is not None]
     if plain.low is None:
         why = "too few samples: 4 and 4 will do, or 3 and 5"
-    elif not same_machine and of_ceiling is None:
-        why = "another machine, and no ceiling to measure it by"
+    elif not same_machine and of_io is None:
+        why = "another machine, and nothing to measure it by"
     elif not same_machine:
-        assert of_ceiling is not None
-        shown, verdict, why = of_ceiling, of_ceiling.verdict, "another machine: shares of each one's own ceiling"
+        assert of_io is not None
+        shown, verdict, why = of_io, of_io.verdict, "another machine: shares of each one's own plain reads or writes"
     elif len(set(said)) == 1:
         verdict = plain.verdict
         why = "" if verdict != "unclear" else f"the interval has more in it than {MARGIN:.0%}"
     else:
-        words = ("by itself", "as a share of its ceiling", "for what the processors gave")
-        parts = zip((plain, of_ceiling, of_processors), words, strict=True)
+        words = ("by itself", "for what plain reads or writes gave", "for what the processors gave")
+        parts = zip((plain, of_io, of_processors), words, strict=True)
         why = ", ".join(f"{each.verdict} {word}" for each, word in parts if each is not None)
     numbers = {name: each and round(each, 4) for name, each in shown._asdict().items()}
     return {"verdict": verdict, **numbers, "why": why}
@@ -174,7 +177,7 @@ def _ratio_of_shares(pair: Sequence[tuple[Entry, Results]], which: Callable[[Ent
 
 
 def _shares(entry: Entry, results: Results, which: Callable[[Entry, Ceilings], str]) -> list[float] | None:
-    """Each sample as a share of what a ceiling gave in the same round, or of its median where rounds differ."""
+    """Each sample as a share of what a probe gave in the same round, or of its median where rounds differ."""
     ceilings = {each["name"]: each for each in results["ceilings"] if each["unit"] == "bytes_per_second"}
     ceiling = ceilings.get(which(entry, ceilings))
     if ceiling is None or min(ceiling["samples"]) <= 0:
@@ -188,10 +191,14 @@ def _processors_of(entry: Entry, ceilings: Ceilings) -> str:
     return entry.get("processors") or ""
 
 
-def _ceiling_of(entry: Entry, ceilings: Ceilings) -> str:
-    """The ceiling that bounds a case; the best raw read tells how fast the machine was for one that none bounds."""
-    if entry["ceiling"]:
-        return str(entry["ceiling"])
-    raw = {name: each["median"] for name, each in ceilings.items() if name.startswith("raw_direct_read.")}
-    raw = {name: rate for name, rate in raw.items() if not name.endswith(".mixed")}
-    return max(raw, key=lambda name: raw[name]) if raw else ""
+def _io_of(entry: Entry, ceilings: Ceilings) -> str:
+    """The probe that does the same to drive and page cache without our code: the ceiling, or nearer than it."""
+    near = {("buffered", "cold"): ["raw_buffered_read"]}.get((entry["route"], entry["cache"]), [])
+    if entry["ceiling"] is None:  # half cached, which nothing bounds
+        near = ["raw_half_read", "raw_direct_read"]
+    for family in near:
+        medians = {name: each["median"] for name, each in ceilings.items() if name.startswith(f"{family}.")}
+        medians = {name: rate for name, rate in medians.items() if not name.endswith(".mixed")}
+        if medians:
+            return max(medians, key=lambda name: medians[name])
+    return entry["ceiling"] or ""

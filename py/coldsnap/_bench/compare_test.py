@@ -97,7 +97,7 @@ def test_a_machine_that_changed_its_pace_is_no_slower_route() -> None:
     halved = results([rate / 2 for rate in before], [pace / 2 for pace in paces])
     (row,) = compare.compare(results(before, paces), halved)
     assert row["verdict"] == "unclear"
-    assert row["why"] == "slower by itself, same as a share of its ceiling"
+    assert row["why"] == "slower by itself, same for what plain reads or writes gave"
 
 
 def test_other_machines_compare_by_shares_of_their_ceilings() -> None:
@@ -108,7 +108,7 @@ def test_other_machines_compare_by_shares_of_their_ceilings() -> None:
     no_ceiling = results(before, paces, cache="half", cpu="new")
     no_ceiling["ceilings"] = []  # as of a calibration of warm restores alone
     (row,) = compare.compare(results(before, paces, cache="half"), no_ceiling)
-    assert (row["verdict"], row["why"]) == ("unclear", "another machine, and no ceiling to measure it by")
+    assert (row["verdict"], row["why"]) == ("unclear", "another machine, and nothing to measure it by")
 
 
 def test_a_case_without_a_ceiling_is_held_against_the_raw_reads() -> None:
@@ -129,7 +129,37 @@ def test_processors_that_were_busy_are_no_slower_route() -> None:
         each["ceilings"].append(pace)
     (row,) = compare.compare(earlier, later)
     assert row["verdict"] == "unclear"
-    assert row["why"].endswith("slower as a share of its ceiling, same for what the processors gave")
+    assert row["why"].endswith("slower for what plain reads or writes gave, same for what the processors gave")
+
+
+def test_what_was_measured_beside_other_rounds_is_unclear() -> None:
+    earlier, later = results([5.0, 5.1, 4.95, 5.05]), results([1.0, 1.1, 0.9, 1.05])
+    assert verdict(earlier, later) == "slower"
+    later["cases"][0]["processors"] = None
+    assert verdict(earlier, later) == "unclear"
+
+
+@pytest.mark.parametrize(
+    ("route", "cache", "probe"),
+    [
+        ("direct", "cold", "raw_direct_read.t2"),
+        ("buffered", "cold", "raw_buffered_read.t4"),
+        ("auto", "half", "raw_half_read.t4"),
+    ],
+)
+def test_each_case_has_the_probe_that_is_nearest(route: str, cache: str, probe: str) -> None:
+    ceilings = {
+        name: {"name": name, "median": rate}
+        for name, rate in (
+            ("raw_direct_read.t2", 3.0),
+            ("raw_buffered_read.t1", 1.0),
+            ("raw_buffered_read.t4", 2.0),
+            ("raw_buffered_read.t8.mixed", 9.0),
+            ("raw_half_read.t4", 2.0),
+        )
+    }
+    entry = results([5.0], cache=cache)["cases"][0] | {"route": route}
+    assert compare._io_of(entry, ceilings) == probe
 
 
 def test_two_samples_say_nothing() -> None:

@@ -286,8 +286,11 @@ def _measure_restores(plan: Plan, session: Session, subject: Subject, drive: Set
     listed: dict[str, tuple[Sequence[Any], Sequence[Any]]] = {
         "cold": (cold, cases.cold_cases(restorer, plan.setting, drive)),
         "warm": (warm, cases.warm_cases(restorer, plan.setting, drive)),
-        # Nothing bounds them; where there was no cold part, the drive's pace is still to be known.
-        "half": ([] if "cold" in plan.request.caches else cold, cases.half_cases(restorer, plan.setting, drive)),
+        "half": (
+            # Nothing bounds them; where there was no cold part, the drive's ceilings are still to be known.
+            [*([] if "cold" in plan.request.caches else cold), *ceilings.half_reads(restorer.blob, ladder)],
+            cases.half_cases(restorer, plan.setting, drive),
+        ),
     }
     if subject.small is not None:
         listed["small"] = ([], cases.small_cases(subject.small, plan.setting))

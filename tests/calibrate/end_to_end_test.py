@@ -243,5 +243,5 @@ def test_minutes_that_do_not_suffice_are_said(tmp_path: Path) -> None:
         assert "note: no time for " in done.stdout
     else:
         assert done.returncode == 2
-        assert "calibrate within --minutes=0.05: " in done.stderr
+        assert "calibrate within 0.05 minutes: " in done.stderr
         assert left_in(tmp_path) == []

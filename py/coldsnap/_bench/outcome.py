@@ -122,7 +122,7 @@ def _notes(session: Session, document: dict[str, Any]) -> list[str]:
     if any(case.route == "direct" and case.cache == "warm" and case.samples_s for case in measured):
         notes.append("direct warm: all of the blob was in the page cache; a direct read from a drive passes it by")
     counts = {len(each.samples) for each in found if each.samples} | {len(each.samples_s) for each in measured}
-    if len(counts - {0}) > 1:
+    if 0 < min(counts - {0}, default=0) < session.samples.stop:
         notes.append(f"some numbers have {min(counts - {0})} samples, to end in time; --samples=N takes all of them")
     if session.left_out:
         names = list(dict.fromkeys(session.left_out))

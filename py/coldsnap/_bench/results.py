@@ -5,8 +5,10 @@ Beside the fixed keys a calibration has:
 - ``complete``: false while it runs and after it was interrupted; then ``missing`` names what has too few samples.
 - ``left_out``: what there was no time for, in words; ``sittings``: how many runs its samples are from (1 unless resumed).
 - ``request``: what was asked for, as far as two runs must agree in it to be one: ``extents``, ``operations``,
-  ``caches``, ``sweep``, ``least`` and ``most`` samples, ``setting`` (chunk_bytes, queue_depth, threads) and ``asked``
-  (whether somebody chose it). ``minutes`` may differ.
+  ``caches``, ``sweep``, ``least`` and ``most`` samples; ``setting`` (chunk_bytes, queue_depth, threads) and ``drive`` (the
+  same for reads from the drive), which restores have without a profile; ``asked``, whether somebody chose them.
+  ``minutes`` may differ.
+- ``drive``: the setting that this calibration chose for reads from the drive.
 - ``trials``: entries as of ``cases``, of settings that were tried on the way: few samples, some over part of the blob
   (``payload_bytes``), and the better ones were chosen by them. They show where it is slow, and prove nothing.
 - ``recommendation``: the best of each operation and cache state with its reason in ``why`` (`_bench.recommend`).

@@ -108,6 +108,10 @@ class Session:
             return {}
         return {key_of(entry): entry for entry in self.earlier[kind]}
 
+    def _not_met(self, kind: str, pool: dict[str, Measured]) -> list[dict[str, Any]]:
+        """Entries of an earlier calibration that this one has not come to: with more time a search goes other ways."""
+        return [entry for key, entry in self._earlier_entries(kind).items() if key not in pool]
+
     def _with_earlier(self, ceiling: Ceiling) -> Ceiling:
         for entry in self.earlier["ceilings"] if self.earlier else []:
             if entry["name"].removesuffix(".mixed") == ceiling.key:
@@ -126,13 +130,13 @@ class Session:
     def meet(self, goal: str, finalists: Sequence[Measured]) -> None:
         """Let the winner of a search, first, and the default take samples in the same rounds, unless they did before."""
         known = [self.adopt(self.cases, each) for each in finalists]
-        if len(known) > 1 and known[0].taken < self.samples.start:
+        if any(each.taken < self.samples.start for each in known):
             with rounds.progress(len(known) * self.samples.stop) as advance:
                 for _ in range(self.samples.stop):
                     for each in known:
                         self.budget.take(each, advance)
                     self.checkpoint()
-        if known[0].taken < self.samples.start:
+        if any(each.taken < self.samples.start and not each.refused for each in known):
             self.left_out.append(f"the finals of {goal}")
 
     @property
@@ -153,6 +157,7 @@ class Session:
             self.cases.values(),
             self.ring,
         )
+        base["cases"] += self._not_met("cases", self.cases)
         sittings = 1 + (self.earlier["sittings"] if self.earlier else 0)
         return base | {
             "complete": complete,
@@ -160,7 +165,7 @@ class Session:
             "left_out": self.left_out,
             "sittings": sittings,
             "request": about["request"],
-            "trials": results.entries_of(self.trials.values(), self.ceilings),
+            "trials": [*results.entries_of(self.trials.values(), self.ceilings), *self._not_met("trials", self.trials)],
             **self.extra,
         }
 

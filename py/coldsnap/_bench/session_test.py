@@ -81,6 +81,34 @@ def test_cases_with_samples_are_not_measured_again_and_ceilings_only_with_others
     assert (found["sittings"], found["missing"]) == (2, [])
 
 
+def test_finals_measure_whoever_lacks_samples_and_nobody_twice(tmp_path: Path) -> None:
+    run = session(tmp_path)
+    run.meet("goal", [case("direct")])
+    assert run.cases[case("direct").key].taken == 3
+    run.meet("goal", [case("direct"), case("buffered")])
+    assert [each.taken for each in run.cases.values()] == [6, 3]  # in the same rounds
+    run.meet("goal", [case("direct"), case("buffered")])
+    assert [each.taken for each in run.cases.values()] == [6, 3]
+    assert run.left_out == []
+
+
+def test_finals_without_time_are_named(tmp_path: Path) -> None:
+    run = session(tmp_path)
+    run.budget = rounds.Budget(0.0)
+    run.meet("goal", [case("direct")])
+    assert run.left_out == ["the finals of goal"]
+
+
+def test_what_it_does_not_come_to_is_kept(tmp_path: Path) -> None:
+    first = session(tmp_path)
+    first.measure("cold", [], [case("direct")], 1.0)
+    assert first.has(first.adopt(first.trials, case("buffered")), 2)
+    kept = first.document(complete=False)
+    found = session(tmp_path, kept).document(complete=False)
+    assert (found["cases"], found["trials"]) == (kept["cases"], kept["trials"])
+    assert [len(each["samples_s"]) for each in found["trials"]] == [2]
+
+
 def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     def apply(document: dict[str, Any]) -> None:
         *parents, last = path.split(".")

@@ -32,7 +32,7 @@ from coldsnap._bench import (
 )
 from coldsnap._bench.arena import DeviceArena, HostArena, Piece
 from coldsnap._bench.cases import Setting
-from coldsnap._bench.options import OPERATIONS, Request
+from coldsnap._bench.options import Request
 from coldsnap._bench.session import NAME, Session, require_same
 from coldsnap._bench.sizes import KIB, MIB
 from coldsnap.settings import Setting as Chosen
@@ -354,7 +354,7 @@ def _search(plan: Plan, session: Session, subject: Subject) -> None:
 
 
 def _capturer(plan: Plan, subject: Subject) -> captures.Capturer | None:
-    return subject.capturer if OPERATIONS[1] in plan.request.operations else None
+    return subject.capturer if "capture" in plan.request.operations else None
 
 
 def _trace(plan: Plan, session: Session, subject: Subject, drive: Setting, path: Path) -> None:

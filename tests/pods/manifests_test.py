@@ -10,19 +10,9 @@ import pytest
 
 from tests.pods import manifests
 
-_PODS = [(file, kind, spec) for file, kind, spec in manifests.pods()]
-_CONTAINERS = [(file, each) for file, _, spec in _PODS for each in manifests.containers(spec)]
+_PODS = {f"{file} {kind}": (file, spec) for file, kind, spec in manifests.pods()}
+_CONTAINERS = {f"{pod} {each['name']}": each for pod, (_, spec) in _PODS.items() for each in manifests.containers(spec)}
 _ELSEWHERE = {"models"}  # a claim that whoever has checkpoints has
-
-
-def name_of(value: Any) -> str:
-    return (
-        value["name"]
-        if isinstance(value, dict) and "name" in value
-        else str(value)
-        if isinstance(value, str)
-        else "spec"
-    )
 
 
 @pytest.mark.parametrize("file", manifests.FILES)
@@ -36,8 +26,8 @@ def test_objects_have_what_the_cluster_asks_for(file: str) -> None:
             assert each["spec"]["selector"]["matchLabels"] == each["spec"]["template"]["metadata"]["labels"]
 
 
-@pytest.mark.parametrize(("file", "kind", "spec"), _PODS, ids=name_of)
-def test_claims_and_mounts_are_there(file: str, kind: str, spec: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("file", "spec"), _PODS.values(), ids=_PODS)
+def test_claims_and_mounts_are_there(file: str, spec: dict[str, Any]) -> None:
     claims = {each["metadata"]["name"] for each in manifests.objects(file) if each["kind"] == "PersistentVolumeClaim"}
     used = {each["persistentVolumeClaim"]["claimName"] for each in spec["volumes"] if "persistentVolumeClaim" in each}
     assert used <= claims | _ELSEWHERE
@@ -45,18 +35,15 @@ def test_claims_and_mounts_are_there(file: str, kind: str, spec: dict[str, Any])
     assert set(mounted) == {each["name"] for each in spec["volumes"]}
 
 
-@pytest.mark.parametrize(("file", "container"), _CONTAINERS, ids=name_of)
-def test_no_container_has_rights_or_a_root_to_write_to(file: str, container: dict[str, Any]) -> None:
+@pytest.mark.parametrize("container", _CONTAINERS.values(), ids=_CONTAINERS)
+def test_no_container_has_rights_or_a_root_to_write_to(container: dict[str, Any]) -> None:
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
     variables = {each["name"]: each["value"] for each in container["env"]}
-    assert (
-        variables["HOME"] in {mount["mountPath"] for mount in container["volumeMounts"]}
-        or container["name"] == "metrics"
-    )
+    assert variables.get("HOME") in {None, *(mount["mountPath"] for mount in container["volumeMounts"])}
     for name in ("COLDSNAP_STORE", "COLDSNAP_STATE_DIR", "COLDSNAP_ARTIFACT"):
         if name in variables:
             assert any(variables[name].startswith(mount["mountPath"] + "/") for mount in container["volumeMounts"])
@@ -64,9 +51,9 @@ def test_no_container_has_rights_or_a_root_to_write_to(file: str, container: dic
 
 def test_writer_and_reader_are_given_the_same() -> None:
     """What decides on the artifact's identity has to be equal."""
-    (writer,) = [each for _, each in _CONTAINERS if each["name"] == "capture"]
+    (writer,) = [each for each in _CONTAINERS.values() if each["name"] == "capture"]
     (engine,) = [json.loads(each["value"]) for each in writer["env"] if each["name"] == "ENGINE"]
-    readers = [each for _, each in _CONTAINERS if each["name"] == "serve"]
+    readers = [each for each in _CONTAINERS.values() if each["name"] == "serve"]
     for reader in readers:
         assert f"--max-model-len={engine['max_model_len']}" in reader["args"]
         assert f"--load-format={engine['load_format']}" in reader["args"]

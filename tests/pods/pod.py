@@ -1,7 +1,7 @@
 """Pods of the manifests in docs/kubernetes, in namespaces: what a kubelet and a container runtime make of them.
 
     cluster = Cluster(folder, unwind)
-    pod = cluster.pod(manifests.template("reader.yaml", "Deployment"))
+    pod = cluster.pod(manifests.pod("reader.yaml", "Deployment"))
     done = pod.run("serve")
 
 A field that is neither imitated here nor listed as one that a namespace can't imitate is refused, so a manifest says nothing
@@ -48,6 +48,7 @@ _POD_SECURITY = {"fsGroup", "fsGroupChangePolicy", "runAsGroup", "runAsNonRoot",
 _SECURITY = {"allowPrivilegeEscalation", "capabilities", "readOnlyRootFilesystem"}
 _UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 _LIMIT_S = 60
+_KERNEL = (5, 12)  # has mount_setattr
 _PYTHON = "/opt/python"  # where containers have the environment of the tests, a venv
 _PROGRAMS = {
     "coldsnap": 'exec python3 -m coldsnap.cli "$@"',
@@ -77,6 +78,8 @@ class Cluster:
     def __init__(self, folder: pathlib.Path, unwind: contextlib.ExitStack) -> None:
         if os.geteuid():
             pytest.skip("pods are made by root")
+        if tuple(map(int, os.uname().release.split(".")[:2])) < _KERNEL:
+            pytest.skip(f"Linux {os.uname().release} can't make mounts read-only all the way down")
         own_mounts()
         done = subprocess.run(["unshare", *_ENTER, "true"], capture_output=True, text=True, check=False)
         if done.returncode:

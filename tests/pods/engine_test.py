@@ -178,6 +178,7 @@ def test_a_reader_without_a_place_to_write_restores_and_writes_nothing(seen: dic
     reader = seen["reader without a place"]
     reader.line("coldsnap: ")
     reader.line("coldsnap: restored ")
+    assert "the profile is ignored" not in reader.log
     assert reader.outputs == seen["no place"].outputs
     assert _written(reader) == []
 

@@ -103,6 +103,8 @@ def read(environ: Mapping[str, str]) -> Profile | None:
     Warns:
         UserWarning: There is one, and why it is ignored.
     """
+    if not environ.get("COLDSNAP_PROFILE") and not state.is_known(environ):
+        return None
     try:
         path = state.profile_path(environ)
         data = state.read_file(None, path, _MAX_BYTES)

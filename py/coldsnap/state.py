@@ -55,6 +55,15 @@ def state_dir(environ: Mapping[str, str]) -> Path:
     return (Path(xdg) if os.path.isabs(xdg) else _home(environ) / ".local" / "state") / "coldsnap"
 
 
+def is_known(environ: Mapping[str, str]) -> bool:
+    """Whether anything says where the state folder is; where nothing does, no process of this user has kept anything."""
+    try:
+        state_dir(environ)
+    except errors.IoError:
+        return False
+    return True
+
+
 def path_of(place: Place, environ: Mapping[str, str]) -> Path:
     """Where the folder is, or would be."""
     return _chosen(environ, place.variable) or state_dir(environ) / place.name

@@ -184,21 +184,38 @@ class Place:
         Raises:
             AssertionError: It ended before it was ready, or took too long; its log's end is in the message.
         """
+        with self._server(start) as (server, process):
+            statuses = server.await_ready(process)
+            assert statuses[-1:] == [200], f"not ready, status {process.poll()}\n{server.log[-4000:]}"
+            yield server
+
+    def serve(self, start: Start) -> Served:
+        """One round of a loop that starts the server again and again: ask it once it is ready, or see it end."""
+        with self._server(start) as (server, process):
+            statuses = server.await_ready(process)
+            log = server.log
+            outputs = [server.complete(prompt) for prompt in PROMPTS] if statuses[-1:] == [200] else []
+            return Served(statuses, log, outputs, process.poll())
+
+    @contextlib.contextmanager
+    def _server(self, start: Start) -> Iterator[tuple[Server, subprocess.Popen[bytes]]]:
         folder = self._next()
-        log = folder / "log"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         options = {**start.arguments(), "host": "127.0.0.1", "port": port}
         command = ["-m", "vllm.entrypoints.openai.api_server"]
         for name, value in options.items():
             option = "--" + name.replace("_", "-")
             text = json.dumps(value) if isinstance(value, dict) else str(value)
             command += [option] if value is True else [option, text]
-        with _running(command, self.environment(start, folder), log) as process:
-            server = Server(port, str(start.model), folder)
-            server.await_ready(process)
-            yield server
+        with _running(command, self.environment(start, folder), folder / "log") as process:
+            yield Server(port, str(start.model), folder), process
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def receipts_in(folder: pathlib.Path) -> list[dict[str, Any]]:
@@ -207,8 +224,29 @@ def receipts_in(folder: pathlib.Path) -> list[dict[str, Any]]:
 
 
 @dataclasses.dataclass(frozen=True)
+class Served:
+    """What somebody saw from outside who started a server.
+
+    Attributes:
+        statuses: Of ``/health``, each that came back until the first 200 or the end; empty: nobody ever listened.
+        log: What the server had written by then.
+        outputs: As in `Answer`; empty where it never was ready.
+        status: Its exit status; None where it had not ended.
+    """
+
+    statuses: list[int]
+    log: str
+    outputs: list[tuple[tuple[int, ...], float]]
+    status: int | None
+
+    def lines(self, part: str) -> list[str]:
+        """The lines of the log that contain ``part``."""
+        return [line for line in self.log.splitlines() if part in line]
+
+
+@dataclasses.dataclass(frozen=True)
 class Server:
-    """A server that is ready."""
+    """A server that was started."""
 
     port: int
     model: str
@@ -218,16 +256,18 @@ class Server:
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
 
-    def await_ready(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for ``/health``; vLLM listens once the engine is there."""
-        end = time.monotonic() + _LIMIT_S
-        while time.monotonic() < end and process.poll() is None:
-            with contextlib.suppress(OSError), urllib.request.urlopen(self._url("/health"), timeout=5):
-                return
-            time.sleep(0.05)
-        raise AssertionError(
-            f"the server ended or was not ready within {_LIMIT_S} s, status {process.poll()}\n{self.log[-4000:]}"
-        )
+    def await_ready(self, process: subprocess.Popen[bytes]) -> list[int]:
+        """Ask ``/health`` until it is 200, the process ended, or the time is up; the HTTP statuses that came back."""
+        end, statuses = time.monotonic() + _LIMIT_S, []
+        while time.monotonic() < end and process.poll() is None and statuses[-1:] != [200]:
+            try:
+                with urllib.request.urlopen(self._url("/health"), timeout=5) as answer:
+                    statuses.append(answer.status)
+            except urllib.error.HTTPError as answer:
+                statuses.append(answer.code)
+            except OSError:  # nobody listens
+                time.sleep(0.05)
+        return statuses
 
     def complete(self, prompt: list[int]) -> tuple[tuple[int, ...], float]:
         """What `Answer.outputs` has for a prompt."""

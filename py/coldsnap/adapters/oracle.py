@@ -78,6 +78,8 @@ def read(artifact_root: str, environ: Mapping[str, str]) -> Oracle | None:
         PolicyRefusedError: The state folder can't be trusted.
         IoError: It can't be read.
     """
+    if not state.is_known(environ):
+        return None
     with state.opened(_PLACE, environ) as folder:
         data = None if folder is None else state.read_file(folder, f"{artifact_root}.json", _MAX_BYTES)
     if data is None:

@@ -2,6 +2,8 @@
 
 import math
 import pathlib
+import pwd
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,16 @@ def test_kept_by_artifact(environ: dict[str, str]) -> None:
     oracle.write(ROOT, SAID._replace(qualified=True), environ)
     found = oracle.read(ROOT, environ)
     assert found is not None and found.qualified
+
+
+def test_where_nobody_has_a_home_folder_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(uid: int) -> Any:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert oracle.read(ROOT, {}) is None
+    with pytest.raises(errors.IoError, match="set COLDSNAP_STATE_DIR"):
+        oracle.write(ROOT, SAID, {})
 
 
 def test_a_damaged_record_is_none(environ: dict[str, str]) -> None:

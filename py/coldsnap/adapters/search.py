@@ -106,7 +106,7 @@ def _usable(artifact: Artifact, configuration: Configuration, wanted: Wanted, en
     unlike = _unlike(artifact.identity, wanted)
     if unlike:
         return Found(code="identity_differs", why=f"artifact {root[:12]} is of another start: {_some(unlike)}")
-    record = quarantine.find(root, environ)
+    record = quarantine.find(root, environ) if state.is_known(environ) else None
     if record is not None:
         why = (
             f"artifact {root[:12]} is under quarantine ({record.code}: {_short(record.message)}); "

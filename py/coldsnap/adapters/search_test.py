@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import pwd
 from typing import Any
 
 import numpy as np
@@ -141,3 +142,21 @@ def test_what_could_not_be_remembered_is_verified_first(store: pathlib.Path, mon
     found = find(store, mode="restore")  # fails at the restore, as it was asked to
     assert found.artifact is not None
     found.artifact.close()
+
+
+def test_where_nobody_has_a_home_folder_nothing_is_under_quarantine(
+    store: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = capture(store)
+
+    def nobody(uid: int) -> Any:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for name in ("COLDSNAP_STATE_DIR", "HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    found = find(store, mode="restore")
+    assert found.artifact is not None
+    found.artifact.close()
+    flip_a_bit(store, root)
+    assert find(store).code == "data_loss"  # verified first, since nobody could remember it

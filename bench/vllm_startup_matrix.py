@@ -78,7 +78,7 @@ def _request(values: flags.FlagValues) -> matrix.Request:
     if get["resume"] and get["output"] is None:
         raise errors.RequestInvalidError("read --resume: there is no --output to go on with", remedy="name its folder")
     return matrix.Request(
-        model=_path("model", get["model"]),
+        model=_model(get["model"]),
         cases=cells.checked("--cases", get["cases"], cells.CASES),
         formats=None if get["formats"] is None else cells.checked("--formats", get["formats"], None),
         caches=cells.checked("--caches", get["caches"], cells.STATES),
@@ -95,6 +95,13 @@ def _request(values: flags.FlagValues) -> matrix.Request:
         resume=get["resume"],
         commit=calibrate.commit_of(get["commit"]),
     )
+
+
+def _model(text: str | None) -> Path | None:
+    path = _path("model", text)
+    if path is not None and not path.is_dir():
+        raise errors.RequestInvalidError(f"read --model={text}: it is no folder", remedy="name a checkpoint's folder")
+    return path
 
 
 def _path(flag: str, text: str | None) -> Path | None:

@@ -181,10 +181,11 @@ def _folders(request: Request) -> Iterator[_Folders]:
     short = Path(tempfile.gettempdir())
     parent = request.work or (request.model.parent if request.model else workspace.default_parent())
     with contextlib.ExitStack() as stack:
-        try:
-            parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise errors.from_errno(error, f"make the folder {parent}", remedy="name another by --work") from error
+        if request.work is not None:
+            try:
+                parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise errors.from_errno(error, f"make the folder {parent}", remedy="name another --work") from error
         scratch = stack.enter_context(workspace.working_folder(parent))
         temporary = scratch / "t"
         if not parent.samefile(short):

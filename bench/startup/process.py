@@ -35,7 +35,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_unblock,
+                preexec_fn=_as_born,
             )
             self._reader = threading.Thread(target=self._read, daemon=True)
             self._reader.start()
@@ -102,3 +102,9 @@ class Process:
 
 def _unblock() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+
+def _as_born() -> None:
+    """In the child: it can be asked to end, also where whoever started us has us ignore that, as nohup does."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _unblock()

@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import Any
 from bench.startup import page, survey, table, tiny_model
 from bench.startup.cells import PEERS, Cell, cells_of, in_turns
 from bench.startup.ledger import FORMAT, Ledger
+from bench.startup.process import Process
 from bench.startup.starts import Order, Starter
 from coldsnap import calibrate, errors
 from coldsnap._bench import machine, workspace
@@ -76,7 +76,7 @@ def measure(request: Request) -> int:
     with _folders(request) as folders:
         packages = _unpacked_wheel(folders.scratch)
         model = request.model or tiny_model.make(folders.scratch / "model")
-        found = _surveyed(packages)
+        found = _surveyed()
         formats = request.formats or [
             "auto",
             "coldsnap",
@@ -209,20 +209,18 @@ def _package(load_format: str) -> str:
     return _PACKAGES.get(load_format, load_format)
 
 
-def _surveyed(packages: Path | None) -> dict[str, Any]:
+def _surveyed() -> dict[str, Any]:
     """Ask a process of its own what vLLM is here: importing it takes memory and threads that no start should find taken."""
     command = [sys.executable, survey.__file__, *map(_package, PEERS)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SURVEY_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise errors.IoError(f"ask vLLM what it is: no answer within {_SURVEY_LIMIT_S} s") from error
-    for line in done.stdout.splitlines():
+    with Process(command, os.environ) as process:
+        ended = process.wait(_SURVEY_LIMIT_S)
+    for _, line in process.lines:
         if line.startswith(survey.MARK):
             found: dict[str, Any] = json.loads(line.removeprefix(survey.MARK))
             return found
-    words = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])[-600:]
+    late = "" if ended else f"no answer within {_SURVEY_LIMIT_S} s: "
     raise errors.IoError(
-        f"ask vLLM what it is: {sys.executable} ended with exit code {done.returncode}: {words}",
+        f"ask vLLM what it is, by {sys.executable}: {late}{process.last_words()}",
         remedy="start this with the Python that has vLLM",
     )
 

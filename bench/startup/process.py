@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 
 from bench.startup.phases import Line
@@ -77,12 +78,11 @@ class Process:
         if self.alive:
             self._process.send_signal(signal.SIGINT)
             self.wait(_GRACE_S)
-        until = time.monotonic() + _GONE_S
         with contextlib.suppress(ProcessLookupError):
-            while time.monotonic() < until:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.poll()  # its remains would count as part of the group
-                time.sleep(0.01)
+            os.killpg(self._process.pid, signal.SIGKILL)
+        until = time.monotonic() + _GONE_S
+        while _has_members(self._process.pid) and time.monotonic() < until:
+            time.sleep(0.01)
         self._process.wait()
         self._reader.join(_GONE_S)
 
@@ -98,6 +98,17 @@ class Process:
         with self._process.stdout as stream:
             for raw in stream:
                 self.lines.append((time.monotonic() - self.spawned_s, raw.decode(errors="replace").rstrip("\n")))
+
+
+def _has_members(group: int) -> bool:
+    """Whether a process of the group still runs; one that waits to be reaped, which may take its reaper seconds, does not."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            # The second field is the command in parentheses and may hold anything, so count from the last one.
+            state, _, its_group = path.read_text(errors="replace").rpartition(")")[2].split()[:3]
+            if its_group == str(group) and state not in "ZX":
+                return True
+    return False
 
 
 def _unblock() -> None:

@@ -243,6 +243,14 @@ def test_refusals(run: Any, capsys: Any, flag: str, says: str) -> None:
     assert len(stderr.splitlines()) == 1
 
 
+def test_a_python_without_vllm(run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(matrix.survey, "__file__", "/nowhere/survey.py")
+    assert run("--cases=inproc-full") == 5
+    stderr = capsys.readouterr().err
+    assert "ask vLLM what it is, by " in stderr
+    assert "can't open file '/nowhere/survey.py'" in stderr
+
+
 def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)

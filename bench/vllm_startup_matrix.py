@@ -61,16 +61,29 @@ def main(argv: Sequence[str]) -> int:
         "work", None, "folder that keeps artifacts and warm caches for --resume (one that goes)", **common
     )
     flags.DEFINE_string("output", None, f"folder for {ledger.FILE} and the report (none is written)", **common)
+    flags.DEFINE_string(
+        "draw", None, f"draw the report of a {ledger.FILE} into --output; nothing is measured", **common
+    )
     flags.DEFINE_boolean("resume", False, "go on with what --output has", **common)
     flags.DEFINE_string("commit", None, "commit of a measured wheel (of a checkout: git's)", **common)
     usage = f"{__doc__}\n{_EXAMPLES}\nflags:\n" + "\n".join(f"  --{name}=...  {values[name].help}" for name in values)
     with workspace.signals_raise():
         try:
-            return flagset.run(values, cells.joined(argv), usage, lambda: matrix.measure(_request(values)))
+            return flagset.run(values, cells.joined(argv), usage, lambda: _work(values))
         except workspace.Interrupted as error:
             workspace.remove_folders()
             print(f"vllm_startup_matrix: {error}; what was measured is kept where --output is given", file=sys.stderr)
             return error.exit_code
+
+
+def _work(values: flags.FlagValues) -> int:
+    request = _request(values)
+    if values["draw"].value is None:
+        return matrix.measure(request)
+    if request.output is None:
+        raise errors.RequestInvalidError("read --draw: there is no --output to draw to", remedy="name its folder")
+    matrix.draw(flagset.user_path("draw", values["draw"].value), request.output)
+    return 0
 
 
 def _request(values: flags.FlagValues) -> matrix.Request:

@@ -39,6 +39,7 @@ def start(cell: Cell, ready_s: float = 8.0, kind: str = "sample", **more: Any) -
     """A start whose weights took two seconds, and which did not say when it had built its graphs."""
     marks = {
         "spawned": Mark(0.0, "spawn"),
+        "started": Mark(0.5, "child"),
         "imported": Mark(3.0, "child"),
         "load_begun": Mark(4.0, "log"),
         "weights_begun": Mark(4.5, "log's seconds"),
@@ -137,13 +138,11 @@ def test_the_table() -> None:
     lines = list(table.lines_of(filled()))
     assert lines[1].split() == [
         *("inproc-full", "auto", "cold", "warm", "3"),
-        *("3.00", "-", "-", "0.50", "2.00", "-", "-", "-", "-"),
+        *("2.50", "-", "-", "0.50", "2.00", "-", "-", "-", "-"),
         *("8.50", "8.75", "0.25", "0.09"),
     ]
     assert lines[2].split()[4] == "0"
-    assert lines[-3] == (
-        "OUT: inproc-full coldsnap, caches cold, pages warm: it neither captured nor restored: <why>"
-    )
+    assert lines[-3] == ("OUT: inproc-full coldsnap, caches cold, pages warm: it neither captured nor restored: <why>")
     assert lines[-2] == "not applicable: inproc-text: m has no towers"
     assert lines[-1] == "NOT COMPLETE: it is not over yet; --resume goes on"
 

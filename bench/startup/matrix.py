@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 
 from bench.startup import page, survey, table, tiny_model
 from bench.startup.cells import PEERS, Cell, cells_of, in_turns
-from bench.startup.ledger import FORMAT, Ledger
+from bench.startup.ledger import FILE, FORMAT, Ledger
 from bench.startup.process import Process
 from bench.startup.starts import Order, Starter
 from coldsnap import calibrate, errors
@@ -273,8 +272,13 @@ def _tell(ledger: Ledger, output: Path | None) -> int:
     document = ledger.document()
     print("", *table.lines_of(document), sep="\n", flush=True)
     if output is not None:
-        print(f"results: {ledger.write()}")
-        _draw(document, output)
+        path = ledger.write()
+        print(f"results: {path}")
+        with contextlib.suppress(ModuleNotFoundError):  # this coldsnap draws nothing
+            try:
+                draw(path, output)
+            except errors.RequestInvalidError as error:
+                print(f"no report: {error}", file=sys.stderr)
     others = ledger.others()
     for start in others:
         print(
@@ -290,12 +294,20 @@ def _tell(ledger: Ledger, output: Path | None) -> int:
     return 0
 
 
-def _draw(document: dict[str, Any], output: Path) -> None:
-    """Draw the report where this coldsnap and matplotlib can; the results are there without it."""
-    if importlib.util.find_spec("coldsnap._bench.html") is None:
-        return
+def draw(path: Path, output: Path) -> None:
+    """Draw the report of results that are there.
+
+    Raises:
+        RequestInvalidError: They are none, or nothing here can draw; nothing was written.
+        IoError, NoSpaceError: A file can't be written.
+    """
     try:
-        for path in page.write(document, output)[:1]:
-            print(f"report: {path}")
-    except errors.RequestInvalidError as error:
-        print(f"no report: {error}", file=sys.stderr)
+        document = json.loads(path.read_text(encoding="utf-8"))
+        drawn = page.write(document, output)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        if isinstance(error, errors.Error):
+            raise
+        raise errors.RequestInvalidError(
+            f"draw {path}: {type(error).__name__}: {error}", remedy=f"give a {FILE} of this program"
+        ) from error
+    print(f"report: {drawn[0]}" if drawn else "no report: there is not one sample")

@@ -6,7 +6,6 @@ The page itself is made by `coldsnap._bench.html`, from what `waterfalls_of` and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ def waterfalls_of(document: dict[str, Any]) -> list[dict[str, Any]]:
         if start is not None:
             label = Cell(cell["case"], cell["load_format"], cell["caches"], cell["pages"]).label
             marks = [(name.replace("_", " "), start["marks"][name]["s"]) for name in ("ready", "first_token")]
-            found.append({"label": label, "phases": list(_bars(start)), "marks": marks})
+            found.append({"label": label, "phases": _bars(start), "marks": marks})
     return found
 
 
@@ -99,10 +98,18 @@ _TITLES = (
 )
 
 
-def _bars(start: dict[str, Any]) -> Iterator[tuple[str, float, float, str]]:
+def _bars(start: dict[str, Any]) -> list[tuple[str, float, float, str]]:
+    """The phases that are there, those that share a bar as one where they touch."""
+    found: list[tuple[str, float, float, str]] = []
     for phase in start["phases"]:
-        if phase["start_s"] is not None and phase["name"] in _BARS:
-            yield _BARS[phase["name"]], phase["start_s"], phase["end_s"], phase["source"]
+        if phase["start_s"] is None or phase["name"] not in _BARS:
+            continue
+        bar = (_BARS[phase["name"]], phase["start_s"], phase["end_s"], phase["source"])
+        if found and found[-1][0] == bar[0] and found[-1][2] == bar[1]:
+            sources = sorted({*found[-1][3].split(" + "), *bar[3].split(" + ")})
+            bar = (bar[0], found.pop()[1], bar[2], " + ".join(sources))
+        found.append(bar)
+    return found
 
 
 def _plots(shown: list[dict[str, Any]]) -> list[Any]:

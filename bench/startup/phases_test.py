@@ -106,7 +106,9 @@ def test_a_start_with_ranks_and_graphs() -> None:
     }
 
 
-@pytest.mark.parametrize("line", ["1.0 x] vLLM server version 0.32.0, serving model m", "1.0 x] vLLM API server version 0.24.0"])
+@pytest.mark.parametrize(
+    "line", ["1.0 x] vLLM server version 0.32.0, serving model m", "1.0 x] vLLM API server version 0.24.0"]
+)
 def test_a_server_has_imported_when_its_banner_comes(line: str) -> None:
     assert marks_of(lines_of(SERVER), {})["imported"] == Mark(16.1, "log")
     assert marks_of(lines_of(line), {})["imported"] == Mark(1.0, "log")

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(os.environ["RUNFILES_ROOT"])
 PROGRAM = ROOT / "bench" / "vllm_startup_matrix.py"
-FAKE = Path(__file__).resolve().parent / "fake"
+FAKE = ROOT / "tests" / "startup" / "fake"
 FAST = ("--requests=2", "--tokens=3", "--device=host", "--limit_s=60")
 
 

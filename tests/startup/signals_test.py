@@ -17,13 +17,21 @@ _GRACE_S = 60  # for a test machine under load
 
 
 def command(model: Path, folder: Path, *flags: str) -> list[str]:
-    given = [f"--model={model}", f"--output={folder / 'out'}", "--formats=auto,coldsnap", "--caches=cold", *FAST, *flags]
+    given = [
+        f"--model={model}",
+        f"--output={folder / 'out'}",
+        "--formats=auto,coldsnap",
+        "--caches=cold",
+        *FAST,
+        *flags,
+    ]
     return [sys.executable, str(PROGRAM), "--cases=inproc-full,serve-full", "--repeats=1", *given]
 
 
 # How many lines have been printed when the signal comes: before the first start, while one prepares, among the samples.
 @pytest.mark.parametrize(
-    ("lines", "signum"), [(1, signal.SIGINT), (2, signal.SIGTERM), (5, signal.SIGINT), (6, signal.SIGTERM), (7, signal.SIGINT)]
+    ("lines", "signum"),
+    [(1, signal.SIGINT), (2, signal.SIGTERM), (5, signal.SIGINT), (6, signal.SIGTERM), (7, signal.SIGINT)],
 )
 def test_a_signal_leaves_nothing_running(tmp_path: Path, lines: int, signum: signal.Signals) -> None:
     model = checkpoint(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import sys
 
@@ -35,7 +36,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 def main(argv: list[str]) -> None:
     """Serve on the port that the options name."""
-    options = {name.removeprefix("--").replace("-", "_"): value for name, value in zip(argv, argv[1:], strict=False)}
+    options = {name.removeprefix("--").replace("-", "_"): value for name, value in itertools.pairwise(argv)}
     vllm.log("vLLM server version 0.32.0, serving model m")
     server = http.server.HTTPServer((options["host"], int(options["port"])), Handler, bind_and_activate=False)
     server.allow_reuse_address = False

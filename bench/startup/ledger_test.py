@@ -165,3 +165,15 @@ def test_what_the_page_is_made_of() -> None:
         *("9.00, 8.00, 8.50", "8.750", "0.250", "0.094", ""),
     ]
     assert ours[4:] == ["-", "", "-", "-", "-", "it neither captured nor restored: <why>"]
+
+
+def test_the_page(tmp_path: Path) -> None:
+    pytest.importorskip("coldsnap._bench.html", reason="this coldsnap draws nothing")
+    pytest.importorskip("matplotlib", reason="nothing here can draw")
+    files = page.write(filled(), tmp_path)
+    assert [str(path.relative_to(tmp_path)) for path in files] == ["report.html", "plots/startup-inproc-full.png"]
+    text = files[0].read_text()
+    assert "Starts of vLLM 0.26.0" in text
+    assert "it neither captured nor restored: &lt;why&gt;" in text
+    assert "it is not over yet" in text
+    assert page.write(ledger().document(), tmp_path) == []

@@ -161,6 +161,24 @@ def test_coldsnap_that_does_not_restore_is_no_sample(run: Any, tmp_path: Path) -
     assert ours["out"].startswith("it neither captured nor restored: coldsnap: loading normally: there is no artifact")
 
 
+def test_a_sample_has_to_restore_like_those_before_it(run: Any, tmp_path: Path) -> None:
+    flags = ("--cases=inproc-full", "--formats=coldsnap", "--caches=cold", "--repeats=3")
+    assert run(*flags, restores=2) == 0
+    found = document(tmp_path)
+    (ours,) = found["cells"]
+    # The first restore prepared, the second one was a sample.
+    assert [each["out"] is None for each in found["starts"]] == [True, True, True, False]
+    assert len(ours["ready_s"]) == 1
+    assert ours["out"] == (
+        "it did not restore: coldsnap: loading normally: the artifact in the store is under quarantine"
+    )
+
+
+@pytest.mark.parametrize(("case", "processes"), [("inproc-full", "0"), ("multiproc-full", "1"), ("serve-full", "1")])
+def test_processes_of_the_engine(run: Any, case: str, processes: str) -> None:
+    assert run(f"--cases={case}", "--formats=auto", "--caches=cold", "--repeats=1", processes=processes) == 0
+
+
 def test_a_page_cache_that_can_not_be_proved_is_no_sample(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +252,8 @@ def test_resume_refuses_what_is_no_document(run: Any, tmp_path: Path, capsys: An
         ("--engine={", "read --engine={: "),
         ("--repeats=0", "read --repeats=0"),
         ("--model=nowhere", "read --model=nowhere: it is no folder"),
+        ("--draw=nowhere", "draw "),
+        ("--minutes=soon", "read --minutes=soon"),
     ],
 )
 def test_refusals(run: Any, capsys: Any, flag: str, says: str) -> None:
@@ -241,6 +261,14 @@ def test_refusals(run: Any, capsys: Any, flag: str, says: str) -> None:
     stderr = capsys.readouterr().err
     assert says in stderr
     assert len(stderr.splitlines()) == 1
+
+
+def test_resume_needs_results_to_go_on_with(capsys: Any) -> None:
+    assert vllm_startup_matrix.main(["matrix", "--resume"]) == 2
+    assert vllm_startup_matrix.main(["matrix", "--draw=x"]) == 2
+    one, two = capsys.readouterr().err.splitlines()
+    assert "there is no --output to go on with" in one
+    assert "there is no --output to draw to" in two
 
 
 def test_a_python_without_vllm(run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

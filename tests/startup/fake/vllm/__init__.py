@@ -1,6 +1,6 @@
 """An engine for the matrix's tests: it logs, caches, captures and answers as vLLM does, in no time, and fails when told to.
 
-``FAKE_VLLM`` is a JSON object; its keys are what `Plan` has.
+``FAKE_VLLM`` is its plan, a JSON object; `LLM` says what may be in it.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ class LLM:
     """Starts at once.
 
     Of the plan: ``dies`` and ``hangs`` name a load format; ``other`` one that answers with other tokens; ``captures``
-    false keeps coldsnap from capturing; ``child`` is a file for the number of a process that it starts and leaves.
+    false keeps coldsnap from capturing, and ``restores`` is how often it restores; ``child`` is a file for the number of
+    a process that it starts and leaves; ``processes`` is what vLLM's variable for that has to be.
     """
 
     def __init__(self, **arguments: Any) -> None:
         self.arguments = arguments
         load_format = arguments["load_format"]
+        assert plan("processes") in (None, os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"])
         log(f"Initializing a V1 LLM engine (v{__version__}) with config: {sorted(arguments)}")
         if load_format == plan("dies"):
             raise RuntimeError("the drive is on fire")
@@ -82,6 +84,11 @@ class LLM:
     def _by_coldsnap(self) -> None:
         shard = pathlib.Path(os.environ["COLDSNAP_STORE"], "shard-0")
         if shard.is_dir():
+            restored = len(list(shard.parent.glob("restored-*")))
+            if restored == plan("restores"):
+                log("coldsnap: loading normally: the artifact in the store is under quarantine")
+                return
+            (shard.parent / f"restored-{restored}").touch()
             log("coldsnap: restored 4.0 GiB in 0.00 s (1.71 GB/s, route direct: cold) verified crc32+sha256")
             return
         log("coldsnap: loading normally: there is no artifact of this model in the store yet")

@@ -1,0 +1,114 @@
+"""Server-sent events, the first token in them, and a server that is not one."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from bench.startup.client import await_health, complete, events, read_answer
+
+# As vLLM 0.32 on a CPU streamed it, four tokens asked for.
+RECORDED = b"data: {\"choices\": [{\"token_ids\": [1]}]}\n\ndata: [DONE]\n\n"
+TOKENS = [[1]]
+
+
+def lines(data: bytes) -> list[bytes]:
+    return data.splitlines(keepends=True)
+
+
+def told(*choices: dict[str, object]) -> list[bytes]:
+    return lines(b"".join(f"data: {json.dumps({'choices': [choice]})}\n\n".encode() for choice in choices))
+
+
+def test_a_recorded_stream() -> None:
+    assert [json.loads(each)["choices"][0]["token_ids"] for each in list(events(lines(RECORDED)))[:-1]] == TOKENS
+    assert read_answer(lines(RECORDED), iter([7.0]).__next__) == (7.0, [each for found in TOKENS for each in found])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (b"data: a\n\ndata: b\n\n", ["a", "b"]),
+        (b"data:a\r\n\r\n", ["a"]),
+        (b": a comment\n\nevent: x\ndata: a\nid: 1\ndata: b\n\n", ["a\nb"]),
+        (b"data: \xc3\xa4\n\n", ["ä"]),
+        (b"data: cut off\n", []),
+        (b"", []),
+    ],
+)
+def test_events(text: bytes, found: list[str]) -> None:
+    assert list(events(lines(text))) == found
+
+
+def test_the_first_event_with_a_token_stops_the_clock() -> None:
+    asked: list[int] = []
+
+    def stream() -> Iterator[bytes]:
+        # A role, an empty beginning, half a character, and a text without ids, as servers without that option give it.
+        for number, choice in enumerate([{"text": ""}, {"text": "", "token_ids": []}, {"text": "", "token_ids": [5]}]):
+            asked.append(number)
+            yield from told(choice)
+
+    assert read_answer(stream(), lambda: float(asked[-1])) == (2.0, [5])
+    assert read_answer(told({"text": ""}, {"text": "x"}), lambda: 3.0) == (3.0, [])
+
+
+@pytest.mark.parametrize(
+    ("stream", "says"),
+    [
+        (told({"text": ""}), "it ended before its first token"),
+        ([], "it ended before its first token"),
+        (lines(b'data: {"error": {"message": "EngineCore encountered an issue"}}\n\n'), "EngineCore encountered an issue"),
+    ],
+)
+def test_streams_without_an_answer(stream: list[bytes], says: str) -> None:
+    with pytest.raises(OSError, match=says):
+        read_answer(stream)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Not ready at first, and never able to answer."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        Handler.asked += 1
+        self.send_response(503 if Handler.asked < 3 else 200)
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        self.send_response(404)
+        self.end_headers()
+        self.wfile.write(b"The model `model` does not exist.")
+
+    def log_message(self, *_: object) -> None:
+        """Keep still."""
+
+
+def test_health_is_waited_for_and_refusals_are_told() -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            assert await_health(server.server_port, lambda: True, time.monotonic() + 60) is not None
+            assert Handler.asked == 3
+            with pytest.raises(OSError, match="the server answered 404: The model `model` does not exist"):
+                complete(server.server_port, [1], 1, 60.0)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_health_is_not_waited_for_in_vain() -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False) as server:
+        server.server_bind()  # as vLLM does early: bound, and nobody listens
+        port = server.server_port
+        alive = iter([True, True, False])
+        assert await_health(port, alive.__next__, time.monotonic() + 60) is None
+        assert next(alive, "asked to the end") == "asked to the end"
+        assert await_health(port, lambda: True, 0.0) is None

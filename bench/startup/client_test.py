@@ -13,7 +13,7 @@ import pytest
 from bench.startup.client import await_health, complete, events, read_answer
 
 # As vLLM 0.32 on a CPU streamed it, four tokens asked for.
-RECORDED = b"data: {\"choices\": [{\"token_ids\": [1]}]}\n\ndata: [DONE]\n\n"
+RECORDED = b'data: {"choices": [{"token_ids": [1]}]}\n\ndata: [DONE]\n\n'
 TOKENS = [[1]]
 
 
@@ -63,7 +63,10 @@ def test_the_first_event_with_a_token_stops_the_clock() -> None:
     [
         (told({"text": ""}), "it ended before its first token"),
         ([], "it ended before its first token"),
-        (lines(b'data: {"error": {"message": "EngineCore encountered an issue"}}\n\n'), "EngineCore encountered an issue"),
+        (
+            lines(b'data: {"error": {"message": "EngineCore encountered an issue"}}\n\n'),
+            "EngineCore encountered an issue",
+        ),
     ],
 )
 def test_streams_without_an_answer(stream: list[bytes], says: str) -> None:

@@ -101,7 +101,6 @@ class Ledger:
 
     def _cell(self, cell: Cell) -> dict[str, Any]:
         samples = self.samples(cell)
-        outs = [start["out"] for start in self.of(cell) if start["out"]] or self._failed_preparation(cell)
         return {
             "case": cell.case,
             "load_format": cell.load_format,
@@ -112,16 +111,14 @@ class Ledger:
             "first_ttft_s": [start["ttft_s"][0] for start in samples],
             "later_ttft_s": [each for start in samples for each in start["ttft_s"][1:]],
             "phases_s": {name: [_length(start, name) for start in samples] for name in NAMES},
-            "out": outs[-1] if outs else None,
+            "out": self._why_out(cell),
         }
 
-    def _failed_preparation(self, cell: Cell) -> list[str]:
-        return [
-            start["out"]
-            for start in self.starts
-            if start["kind"] == "prepare" and (start["case"], start["load_format"]) == (cell.case, cell.load_format)
-            if start["out"]
-        ]
+    def _why_out(self, cell: Cell) -> str | None:
+        """Why the case and load format of a cell fell out: nothing of the two is started after that."""
+        key = (cell.case, cell.load_format)
+        outs: list[str | None] = [start["out"] for start in self.starts if (start["case"], start["load_format"]) == key]
+        return outs[-1] if outs else None
 
 
 def sample_key(entry: dict[str, Any]) -> tuple[Any, ...]:

@@ -89,6 +89,17 @@ def test_every_start_is_written_at_once(tmp_path: Path) -> None:
     assert ledger().write() is None
 
 
+def test_what_falls_out_has_its_reason_in_every_cell() -> None:
+    warm = Cell("inproc-full", "coldsnap", "warm", "warm")
+    book = Ledger(HEAD, [AUTO, OURS, warm], None)
+    book.add(start(AUTO))
+    book.add(start(OURS))
+    book.add(start(warm, out="it did not restore"))
+    assert [cell["out"] for cell in book.document()["cells"]] == [None, "it did not restore", "it did not restore"]
+    book.add(start(warm))  # of a run that went on
+    assert [cell["out"] for cell in book.document()["cells"]] == [None, None, None]
+
+
 def test_going_on(tmp_path: Path) -> None:
     assert ledger(tmp_path).take_up() == 0
     book = ledger(tmp_path)

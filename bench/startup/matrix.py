@@ -70,6 +70,7 @@ def measure(request: Request) -> int:
         RequestInvalidError: The results of --resume are of another run.
         Interrupted: A signal came; the document is written.
     """
+    begun_s = time.monotonic()
     device, first_line = calibrate.choose_device(request.device)
     print(first_line, flush=True)
     with _folders(request) as folders:
@@ -97,7 +98,7 @@ def measure(request: Request) -> int:
             packages=packages,
         )
         starter = Starter(order, folders.kept, folders.scratch, folders.temporary)
-        _Run(request, ledger, starter, folders.kept).to_its_end(wanted)
+        _Run(request, ledger, starter, folders.kept, begun_s).to_its_end(wanted)
     return _tell(ledger, request.output)
 
 
@@ -113,12 +114,12 @@ class _Over(Exception):
 class _Run:
     """Starts that prepare, then samples."""
 
-    def __init__(self, request: Request, ledger: Ledger, starter: Starter, kept: Path) -> None:
+    def __init__(self, request: Request, ledger: Ledger, starter: Starter, kept: Path, begun_s: float) -> None:
         self._request, self._ledger, self._starter = request, ledger, starter
         self._prepared = kept / "prepared"
         self._out: set[tuple[str, str]] = set()  # case and load format
         self._longest_s: dict[str, float] = {}  # by topology
-        self._until_s = None if request.minutes is None else time.monotonic() + 60 * request.minutes
+        self._until_s = None if request.minutes is None else begun_s + 60 * request.minutes
 
     def to_its_end(self, wanted: Sequence[Cell]) -> None:
         """Take all samples; the ledger says how it ended."""

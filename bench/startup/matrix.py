@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -74,14 +76,9 @@ def measure(request: Request) -> int:
     device, first_line = calibrate.choose_device(request.device)
     print(first_line, flush=True)
     with _folders(request) as folders:
-        packages = _unpacked_wheel(folders.scratch)
-        model = request.model or tiny_model.make(folders.scratch / "model")
+        model = request.model or _tiny(folders.kept)
         found = _surveyed()
-        formats = request.formats or [
-            "auto",
-            "coldsnap",
-            *(each for each in PEERS if _package(each) in found["packages"]),
-        ]
+        formats = request.formats or ["auto", "coldsnap", *found["peers"]]
         cases, left_out = _applicable(request.cases, model)
         wanted = cells_of(cases, formats, request.caches, request.pages)
         head = _head(request, model, formats, device, found, folders.kept) | {"not_applicable": left_out}
@@ -95,11 +92,28 @@ def measure(request: Request) -> int:
             tokens=request.tokens,
             limit_s=request.limit_s,
             text_argument=found["language_model_only"],
-            packages=packages,
+            packages=_unpacked_wheel(folders.scratch),
         )
-        starter = Starter(order, folders.kept, folders.scratch, folders.temporary)
-        _Run(request, ledger, starter, folders.kept, begun_s).to_its_end(wanted)
+        kept = folders.kept / _digest_of(head)
+        starter = Starter(order, kept, folders.scratch, folders.temporary)
+        _Run(request, ledger, starter, kept, begun_s).to_its_end(wanted)
     return _tell(ledger, request.output)
+
+
+def _tiny(folder: Path) -> Path:
+    """The tiny model, made once in a folder that is kept."""
+    model = folder / "model"
+    if not (model / tiny_model.LAST).exists():
+        shutil.rmtree(model, ignore_errors=True)
+        tiny_model.make(model)
+    return model
+
+
+def _digest_of(head: dict[str, Any]) -> str:
+    """Name what artifacts and warm caches hang on, so that other runs in the same --work have others."""
+    request = {name: head["request"][name] for name in ("model", "model_bytes", "engine")}
+    text = json.dumps([request, head["commit"], head["machine"], head["variables"]])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def prompts_of(count: int) -> list[list[int]]:
@@ -124,7 +138,8 @@ class _Run:
     def to_its_end(self, wanted: Sequence[Cell]) -> None:
         """Take all samples; the ledger says how it ended."""
         try:
-            for cell in _one_of_each_format(wanted):
+            missing = [cell for cell in wanted if len(self._ledger.samples(cell)) < self._request.repeats]
+            for cell in _one_of_each_format(missing):
                 if cell.load_format == "coldsnap" or "warm" in self._request.caches:
                     self._prepare(cell)
             for number, cell in in_turns(wanted, self._request.repeats):
@@ -217,7 +232,7 @@ def _surveyed() -> dict[str, Any]:
     for _, line in process.lines:
         if line.startswith(survey.MARK):
             found: dict[str, Any] = json.loads(line.removeprefix(survey.MARK))
-            return found
+            return found | {"peers": [each for each in PEERS if _package(each) in found["packages"]]}
     late = "" if ended else f"no answer within {_SURVEY_LIMIT_S} s: "
     raise errors.IoError(
         f"ask vLLM what it is, by {sys.executable}: {late}{process.last_words()}",

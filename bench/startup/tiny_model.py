@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+LAST = "tokenizer_config.json"  # the file that is written when all others are there
 VOCABULARY = 512
 _SPECIAL = {"bos_token": 509, "eos_token": 510, "pad_token": 511}
 _AUDIO_TOKENS = {"<|AUDIO|>": 506, "<|audio_bos|>": 507, "<|audio_eos|>": 508}
@@ -141,4 +142,4 @@ def _write_tokenizer(folder: Path) -> None:
     tokenizer.add_special_tokens(list(_AUDIO_TOKENS))
     tokenizer.save(str(folder / "tokenizer.json"))
     names = {name: f"<{value}>" for name, value in _SPECIAL.items()}
-    _write(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names})
+    _write(folder / LAST, {"tokenizer_class": "PreTrainedTokenizerFast", **names})

@@ -218,6 +218,11 @@ def test_the_minutes_end_it_and_resume_goes_on(run: Any, tmp_path: Path, monkeyp
     # What was prepared in the folder that is kept is not prepared again.
     prepared = [(each["load_format"]) for each in whole["starts"] if each["kind"] == "prepare"]
     assert prepared == ["auto", "coldsnap", "coldsnap"]
+    # Nothing is started for what is complete, and other starts have artifacts and caches of their own.
+    assert run(*flags, "--resume") == 0
+    assert document(tmp_path) == whole
+    assert run(*flags, '--engine={"seed": 1}') == 0
+    assert [each["kind"] for each in document(tmp_path)["starts"]][:4] == ["prepare"] * 3 + ["sample"]
     assert left_in(tmp_path) == []
 
 

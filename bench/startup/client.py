@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+now_s = time.monotonic  # of every moment here
 MODEL = "model"  # what the server calls it, whatever its folder
 _POLL_S = 0.02
 _PROBE_LIMIT_S = 2.0
@@ -31,12 +32,12 @@ def await_health(port: int, alive: Callable[[], bool], until_s: float) -> float 
     Returns:
         The moment of the answer on the monotonic clock; None where it never came.
     """
-    while alive() and time.monotonic() < until_s:
+    while alive() and now_s() < until_s:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PROBE_LIMIT_S)
         try:
             connection.request("GET", "/health")
             if connection.getresponse().status == http.client.OK:
-                return time.monotonic()
+                return now_s()
         except (OSError, http.client.HTTPException):
             pass  # nobody listens yet
         finally:
@@ -62,12 +63,12 @@ def complete(port: int, prompt: Sequence[int], tokens: int, limit_s: float) -> S
     }
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=limit_s)
     try:
-        begin = time.monotonic()
+        begin = now_s()
         connection.request("POST", "/v1/completions", json.dumps(asked), {"Content-Type": "application/json"})
         response = connection.getresponse()
         if response.status != http.client.OK:
             raise OSError(f"the server answered {response.status}: {response.read(300).decode(errors='replace')}")
-        first_s, ids = read_answer(response)
+        first_s, ids = read_answer(response, now_s)
     except http.client.HTTPException as error:
         raise OSError(f"read the answer: {type(error).__name__} {error}") from error
     finally:
@@ -75,7 +76,7 @@ def complete(port: int, prompt: Sequence[int], tokens: int, limit_s: float) -> S
     return Streamed(begin, first_s, ids)
 
 
-def read_answer(lines: Iterable[bytes], clock: Callable[[], float] = time.monotonic) -> tuple[float, list[int]]:
+def read_answer(lines: Iterable[bytes], clock: Callable[[], float]) -> tuple[float, list[int]]:
     """Read a streamed completion to its end.
 
     Returns:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from bench.startup import client
 from bench.startup.client import await_health, complete, events, read_answer
 
 # As vLLM 0.32 on a CPU streamed it, four tokens asked for.
@@ -71,7 +72,7 @@ def test_the_first_event_with_a_token_stops_the_clock() -> None:
 )
 def test_streams_without_an_answer(stream: list[bytes], says: str) -> None:
     with pytest.raises(OSError, match=says):
-        read_answer(stream)
+        read_answer(stream, lambda: 1.0)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -105,6 +106,48 @@ def test_health_is_waited_for_and_refusals_are_told() -> None:
         finally:
             server.shutdown()
             thread.join()
+
+
+class Streaming(http.server.BaseHTTPRequestHandler):
+    """Streams in chunks, and goes on only when somebody has seen the first token."""
+
+    protocol_version = "HTTP/1.1"
+    seen = threading.Event()
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.chunk(b"".join(told({"text": "", "token_ids": [5]})))
+        rest = told({"text": "", "token_ids": [6]}) if self.seen.wait(30) else [b'data: {"error": "unseen"}\n\n']
+        self.chunk(b"".join(rest))
+        self.chunk(b"")
+
+    def chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def log_message(self, *_: object) -> None:
+        """Keep still."""
+
+
+def test_the_clock_stops_while_the_rest_is_still_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+
+    def look() -> float:
+        looks.append(float(len(looks)))
+        if len(looks) == 2:  # the first look is the request's
+            Streaming.seen.set()
+        return looks[-1]
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Streaming) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        monkeypatch.setattr(client, "now_s", look)
+        found = complete(server.server_port, [1], 2, 60.0)
+        thread.join()
+    assert found == (0.0, 1.0, [5, 6])
 
 
 def test_health_is_not_waited_for_in_vain() -> None:

@@ -24,6 +24,8 @@ from bench.startup.starts import Order, Starter
 from coldsnap import calibrate, errors
 from coldsnap._bench import machine, workspace
 
+# Asked when no signal is handled yet: Python tries the folder with a file, which an interrupt would leave there.
+_TEMPORARY = Path(tempfile.gettempdir())
 _SURVEY_LIMIT_S = 300
 _PACKAGES = {"runai_streamer": "runai_model_streamer"}  # of a load format, where it has another name
 _TOWERS = ("audio_config", "vision_config", "thinker_config")  # of config.json: what a text model has not
@@ -77,7 +79,7 @@ def measure(request: Request) -> int:
     print(first_line, flush=True)
     with _folders(request) as folders:
         model = request.model or _tiny(folders.kept)
-        found = _surveyed()
+        found = _surveyed(folders.temporary)
         formats = request.formats or ["auto", "coldsnap", *found["peers"]]
         cases, left_out = _applicable(request.cases, model)
         wanted = cells_of(cases, formats, request.caches, request.pages)
@@ -193,7 +195,6 @@ def _one_of_each_format(wanted: Sequence[Cell]) -> list[Cell]:
 @contextlib.contextmanager
 def _folders(request: Request) -> Iterator[_Folders]:
     """Make the folders of a run; the temporary one has a short path, as sockets need it."""
-    short = Path(tempfile.gettempdir())
     parent = request.work or (request.model.parent if request.model else workspace.default_parent())
     with contextlib.ExitStack() as stack:
         if request.work is not None:
@@ -203,8 +204,8 @@ def _folders(request: Request) -> Iterator[_Folders]:
                 raise errors.from_errno(error, f"make the folder {parent}", remedy="name another --work") from error
         scratch = stack.enter_context(workspace.working_folder(parent))
         temporary = scratch / "t"
-        if not parent.samefile(short):
-            temporary = stack.enter_context(workspace.working_folder(short))
+        if not parent.samefile(_TEMPORARY):
+            temporary = stack.enter_context(workspace.working_folder(_TEMPORARY))
         temporary.mkdir(exist_ok=True)
         yield _Folders(request.work or scratch, scratch, temporary)
 
@@ -224,10 +225,10 @@ def _package(load_format: str) -> str:
     return _PACKAGES.get(load_format, load_format)
 
 
-def _surveyed() -> dict[str, Any]:
+def _surveyed(temporary: Path) -> dict[str, Any]:
     """Ask a process of its own what vLLM is here: importing it takes memory and threads that no start should find taken."""
     command = [sys.executable, survey.__file__, *map(_package, PEERS)]
-    with Process(command, os.environ) as process:
+    with Process(command, {**os.environ, "TMPDIR": str(temporary)}) as process:
         ended = process.wait(_SURVEY_LIMIT_S)
     for _, line in process.lines:
         if line.startswith(survey.MARK):

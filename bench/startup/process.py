@@ -81,7 +81,7 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         until = time.monotonic() + _GONE_S
-        while _has_members(self._process.pid) and time.monotonic() < until:
+        while members_of(self._process.pid) and time.monotonic() < until:
             time.sleep(0.01)
         self._process.wait()
         self._reader.join(_GONE_S)
@@ -100,15 +100,16 @@ class Process:
                 self.lines.append((time.monotonic() - self.spawned_s, raw.decode(errors="replace").rstrip("\n")))
 
 
-def _has_members(group: int) -> bool:
-    """Whether a process of the group still runs; one that waits to be reaped, which may take its reaper seconds, does not."""
+def members_of(group: int) -> list[int]:
+    """The processes of a group that still run; one that waits to be reaped, which may take its reaper seconds, does not."""
+    found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             # The second field is the command in parentheses and may hold anything, so count from the last one.
             state, _, its_group = path.read_text(errors="replace").rpartition(")")[2].split()[:3]
             if its_group == str(group) and state not in "ZX":
-                return True
-    return False
+                found.append(int(path.parent.name))
+    return found
 
 
 def _unblock() -> None:

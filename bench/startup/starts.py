@@ -162,7 +162,7 @@ class Starter:
         command = [sys.executable, "-m", _SERVER, *options_of(options)]
         with Process(command, self._environment(cell, variables)) as process:
             until = process.spawned_s + self._order.limit_s
-            healthy_s = client.await_health(port, lambda: process.alive, until)
+            healthy_s = client.await_health(port, lambda: _goes_on(process), until)
             if healthy_s is None:
                 late = f"it was not ready within {self._order.limit_s:g} s" if process.alive else "it was never ready"
                 return _failed(process, late)
@@ -200,13 +200,17 @@ def options_of(arguments: dict[str, Any]) -> list[str]:
 
 
 def _await_end(process: Process, limit_s: float) -> bool:
-    """Wait in steps: a signal's exception may be lost in one of them, and is raised again in the next."""
+    """Wait for the process's own end; False where it takes longer than `limit_s` seconds."""
     until = process.spawned_s + limit_s
-    while time.monotonic() < until:
-        workspace.go_on()
-        if process.wait(_STEP_S):
-            return True
-    return False
+    while _goes_on(process) and time.monotonic() < until:
+        process.wait(_STEP_S)
+    return not process.alive
+
+
+def _goes_on(process: Process) -> bool:
+    """Whether there still is something to wait for; a signal whose exception was lost is raised again."""
+    workspace.go_on()
+    return process.alive
 
 
 def _told(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from bench.startup.cells import CASES
+from bench.startup.process import members_of
 
 _LIMIT_S = 600
 # What a small machine without a GPU needs, and nothing of the caller's but where programs are.
@@ -29,24 +32,29 @@ _VARIABLES = {
 _ENGINE = {"enforce_eager": True, "max_model_len": 1024, "max_num_seqs": 4}
 
 
-def matrix(folder: Path, *flags: str) -> dict[str, Any]:
-    """Run one, and give its document; the folder is the home of the run."""
+def command(folder: Path, *flags: str) -> list[str]:
     program = Path(os.environ["RUNFILES_ROOT"], "bench", "vllm_startup_matrix.py")
     given = [f"--output={folder / 'out'}", f"--engine={json.dumps(_ENGINE)}", "--repeats=1", "--caches=cold", *flags]
+    return [sys.executable, str(program), *given]
+
+
+def document(folder: Path) -> dict[str, Any]:
+    """What a run wrote, which left nothing else in its home."""
+    assert list(folder.rglob("coldsnap-calibrate.*")) == []
+    found: dict[str, Any] = json.loads((folder / "out" / "startup_matrix.json").read_text())
+    return found
+
+
+def matrix(folder: Path, *flags: str) -> dict[str, Any]:
+    """Run one, and give its document; the folder is the home of the run."""
+    variables = {**_VARIABLES, "HOME": str(folder)}
     done = subprocess.run(
-        [sys.executable, str(program), *given],
-        env={**_VARIABLES, "HOME": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=_LIMIT_S,
-        check=False,
+        command(folder, *flags), env=variables, capture_output=True, text=True, timeout=_LIMIT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    left = [path for path in folder.rglob("coldsnap-calibrate.*")]
-    assert left == []
-    document: dict[str, Any] = json.loads((folder / "out" / "startup_matrix.json").read_text())
-    assert document["complete"]
-    return document
+    found = document(folder)
+    assert found["complete"]
+    return found
 
 
 def phases_in(start: dict[str, Any]) -> set[str]:
@@ -87,3 +95,34 @@ def test_coldsnap_beside_the_normal_loader(tmp_path: Path) -> None:
     assert "weights" in phases_in(ours)
     assert len(ours["residency_before"]) > 1  # the checkpoint, and the artifact
     assert max(ours["residency_before"]) <= 0.001
+
+
+def test_an_interrupt_ends_the_server_and_its_engine(tmp_path: Path) -> None:
+    flags = ("--formats=auto", "--cases=serve-full")
+    with subprocess.Popen(
+        command(tmp_path, *flags),
+        env={**_VARIABLES, "HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        assert process.stdout is not None
+        said = b""
+        while b"start 1: " not in said:
+            said += process.stdout.read(1)
+        (server,) = children_of(process.pid)
+        # The server, the engine's process, and one of Python's that watches over shared memory.
+        while len(members_of(server)) < 3:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=_LIMIT_S)
+    assert process.returncode == 128 + signal.SIGINT, stderr
+    assert members_of(server) == []
+    found = document(tmp_path)
+    assert (found["complete"], found["ended"], found["starts"]) == (False, "interrupted by SIGINT", [])
+
+
+def children_of(pid: int) -> list[int]:
+    """Those that the main thread of a process has started and not waited for."""
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

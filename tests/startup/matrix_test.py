@@ -26,8 +26,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         for name, value in environment(tmp_path, **plan).items():
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("WHEEL", raising=False)
-        # The temporary folder was asked for before TMPDIR was set.
-        monkeypatch.setattr(matrix.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+        monkeypatch.setattr(matrix, "_TEMPORARY", tmp_path / "tmp")  # it was asked for before TMPDIR was set
         given = [f"--model={model}", f"--output={tmp_path / 'out'}", *FAST, *flags]
         return vllm_startup_matrix.main(["matrix", *given])
 

@@ -46,7 +46,7 @@ _REPORTED = {
     "weights_s": re.compile(rf"Loading weights took {_SECONDS}"),
     "restore_s": re.compile(rf"coldsnap: restored .* in {_SECONDS}"),
     "loading_s": re.compile(rf"Model loading took .*?{_SECONDS}"),
-    "compile_s": re.compile(rf"torch\.compile took {_SECONDS}"),
+    "compile_s": re.compile(rf"torch\.compile (?:took|takes) {_SECONDS}"),
     "graphs_s": re.compile(rf"Graph capturing finished in {_SECONDS}"),
     "init_s": re.compile(rf"init engine \(profile, create kv cache, warmup model\) took {_SECONDS}"),
 }

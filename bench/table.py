@@ -1,11 +1,12 @@
-"""Writes the README's tables of measured numbers from results files, so that no number is ever typed by hand.
+"""Writes the tables of measured numbers in the README and in bench/results from results files: none is typed by hand.
 
 A table stands between two markers, the first of which names its results file from the top of the repository:
 
     <!-- measured: bench/results/NAME.json -->
     <!-- /measured -->
 
-`bazel run //bench:table` rewrites what is between them; with --check it only compares.
+`bazel run //bench:table` rewrites what is between them; with --check it only compares. The table of
+bench/results/index.json lists the files beside it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from coldsnap import errors
 from coldsnap._bench import flagset
 from coldsnap._bench.sizes import format_rate, format_size
 
+PAGES = ("README.md", "bench/results/README.md")
+_SAMPLES = ("samples_s", "engine_s", "ready_s")  # of a calibration, of engine loads, of a start-up matrix
 _PLACES = {"device": "on the device", "both": "on host and device"}
 _BLOCK = re.compile(r"(<!-- measured: (?P<name>[^\n>]+?) -->\n)(?P<table>.*?)(<!-- /measured -->)", re.DOTALL)
 
@@ -35,37 +38,41 @@ def main(argv: Sequence[str]) -> int:
     Args:
         argv: The program's name, then the flags.
     Returns:
-        0; 1 if --check found an old table; 2 for a wrong flag, a missing file or a README without markers.
+        0; 1 if --check found an old table; 2 for a wrong flag, a missing file or a page without markers.
     """
     values = flags.FlagValues()
-    flags.DEFINE_string("readme", "README.md", "the file with the markers, from the top", flag_values=values)
+    flags.DEFINE_list("pages", list(PAGES), "the files with the markers, from the top", flag_values=values)
     flags.DEFINE_string("root", None, "top of the repository (the one bazel runs in)", flag_values=values)
     flags.DEFINE_boolean("check", False, "compare only", flag_values=values)
     usage = f"{__doc__}\nexamples:\n  bazel run //bench:table\n  bazel run //bench:table -- --check"
-    return flagset.run(values, argv, usage, lambda: _rewrite_file(values))
+    return flagset.run(values, argv, usage, lambda: _rewrite_files(values))
 
 
-def _rewrite_file(values: flags.FlagValues) -> int:
+def _rewrite_files(values: flags.FlagValues) -> int:
     if values["root"].value is not None:
         root = flagset.user_path("root", values["root"].value)
     else:
         root = Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY") or os.getcwd())
-    readme = root / values["readme"].value
-    old = _read(readme)
+    # All of them, so that each old page is named.
+    return max(_rewrite_file(root, name, values["check"].value) for name in values["pages"].value)
+
+
+def _rewrite_file(root: Path, name: str, check: bool) -> int:
+    old = _read(root / name)
     new, count = rewrite(old, root)
     if not count:
         raise errors.RequestInvalidError(
-            f"make the tables of {readme.name}: it has no marker",
+            f"make the tables of {name}: it has no marker",
             remedy="put <!-- measured: bench/results/NAME.json --> and <!-- /measured --> around the place",
         )
     if old == new:
-        print(f"{readme.name}: {count} tables, all up to date")
+        print(f"{name}: {count} tables, all up to date")
         return 0
-    if values["check"].value:
-        print(f"table: {readme.name} differs from its results; run: bazel run //bench:table", file=sys.stderr)
+    if check:
+        print(f"table: {name} differs from its results; run: bazel run //bench:table", file=sys.stderr)
         return 1
-    readme.write_text(new, encoding="utf-8")
-    print(f"{readme.name}: {count} tables, rewritten")
+    (root / name).write_text(new, encoding="utf-8")
+    print(f"{name}: {count} tables, rewritten")
     return 0
 
 
@@ -139,10 +146,28 @@ def _machine(results: dict[str, Any]) -> str:
     return ", ".join([*facts, str(machine["file_system"]), f"Linux {machine['kernel']}"])
 
 
+def index(files: list[dict[str, str]], folder: Path) -> str:
+    """Make the Markdown of an index: a row for each file, its facts from the file and what was run from the index."""
+    lines = [
+        "| file | kind | payload | cases | samples of each | commit | machine and run |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for each in files:
+        document = json.loads(_read(folder / each["file"]))
+        payload = format_size(document["payload_bytes"]) if "payload_bytes" in document else "-"
+        cases = document.get("cases", document.get("cells", []))
+        counts = sorted({len(case[name]) for case in cases for name in _SAMPLES if name in case})
+        samples = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "-"
+        cells = [payload, str(len(cases) or "-"), samples, _short(document.get("commit", "-")), each["note"]]
+        lines.append(f"| [{each['file']}]({each['file']}) | {each['kind']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def _table_of(path: Path, name: str) -> str:
     try:
-        return table(json.loads(_read(path)))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        document = json.loads(_read(path))
+        return index(document["files"], path.parent) if "files" in document else table(document)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, errors.Error):
             raise
         raise errors.RequestInvalidError(

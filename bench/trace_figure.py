@@ -17,33 +17,7 @@ from absl import flags
 
 from coldsnap import errors
 from coldsnap._bench import flagset
-
-
-class Span(NamedTuple):
-    """One span of a trace: microseconds on the trace's own clock."""
-
-    lane: str
-    name: str
-    begin_us: float
-    end_us: float
-
-
-class Restore(NamedTuple):
-    """The spans of one restore, lanes in the order of the trace's threads."""
-
-    route: str
-    begin_us: float
-    end_us: float
-    spans: list[Span]
-
-
-class Stage(NamedTuple):
-    """A colour of the figure, what it means, and the names that its spans have in a trace."""
-
-    key: str
-    colour: str
-    meaning: str
-    names: tuple[str, ...]
+from coldsnap._bench.traces import STAGE_OF, STAGES, Restore, Span, lanes_of, no_trace, restores_of, role_of, span_of
 
 
 class Panel(NamedTuple):
@@ -56,19 +30,6 @@ class Panel(NamedTuple):
     lanes: dict[str, int]
 
 
-STAGES = (
-    Stage(
-        "prepare", "#12897b", "open, make the ring, wait for the caller's streams", ("open", "ring", "wait for streams")
-    ),
-    Stage("move", "#a89f91", "the caller waits for its threads", ("move",)),
-    Stage("slot", "#d1495b", "wait for an empty slot", ("wait for a slot",)),
-    Stage("read", "#3d85c6", "read into a slot", ("read",)),
-    Stage("digest", "#6b8e23", "compute digests on the host", ("digest",)),
-    Stage("filled", "#8795a5", "wait for a filled slot", ("wait for a read",)),
-    Stage("send", "#ee8a1d", "submit the copy and the digest kernel", ("send", "let the device hash")),
-    Stage("digests", "#9760c4", "wait for copies and the device's digests", ("wait for digests", "drain")),
-    Stage("publish", "#d63fa5", "compare whole extents, publish", ("publish",)),
-)
 PANELS = (
     Panel("buffered", "From the page cache", False, 3_000, {"caller": 1, "read and send": 5}),
     Panel("buffered", "From the page cache", True, 14_000, {"caller": 1, "read and send": 3}),
@@ -135,7 +96,7 @@ def figure(trace: Any) -> str:
     for panel in PANELS:
         restore = _restore_for(panel, restores)
         spans = _drawn(panel, restore)
-        seen |= {_STAGE_OF[span.name].key for span in spans}
+        seen |= {STAGE_OF[span.name].key for span in spans}
         body += _panel(panel, restore, spans, y)
         y += _LANE * (len(_lanes(panel, restore)) + 1) + 40
     legend = [stage for stage in STAGES if stage.key in seen]
@@ -158,71 +119,28 @@ def trimmed(trace: Any) -> str:
     restores = restores_of(trace)
     wanted = {span for panel in PANELS for span in _drawn(panel, _restore_for(panel, restores))}
     wanted |= {span for restore in restores for span in restore.spans if span.lane == "caller"}
-    lanes, named = _lanes_of(trace), {span.lane for span in wanted}
+    lanes, named = lanes_of(trace), {span.lane for span in wanted}
     kept = []
     for event in trace["traceEvents"]:
         lane = lanes.get(event["tid"], "")
-        if lane in named if event["ph"] == "M" else event["ph"] == "X" and _span(event, lane) in wanted:
+        if lane in named if event["ph"] == "M" else event["ph"] == "X" and span_of(event, lane) in wanted:
             kept.append(event)
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in kept)
     return f'{{"displayTimeUnit":"ms","traceEvents":[\n{lines}\n]}}\n'
-
-
-def restores_of(trace: Any) -> list[Restore]:
-    """The whole restores of a trace, in order of time.
-
-    Raises:
-        RequestInvalidError: It is no trace of ours, or has no restore that came to its end.
-    """
-    try:
-        lanes = _lanes_of(trace)
-        spans = [_span(each, lanes[each["tid"]]) for each in trace["traceEvents"] if each["ph"] == "X"]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _no_trace(f"it is none ({type(error).__name__}: {error})") from error
-    begins = sorted(span.begin_us for span in spans if (span.lane, span.name) == ("caller", "open"))
-    ends = sorted(span.end_us for span in spans if (span.lane, span.name) == ("caller", "publish"))
-    if not begins or len(begins) != len(ends):
-        raise _no_trace(f"it has {len(begins)} restores that began and {len(ends)} that were published")
-    found = []
-    for begin_us, end_us in zip(begins, ends, strict=True):
-        own = [span for span in spans if begin_us <= span.begin_us <= end_us]
-        reads = any(_role(span.lane) == "read" for span in own)  # past the page cache some threads only read
-        found.append(Restore("direct" if reads else "buffered", begin_us, end_us, own))
-    return found
-
-
-def _no_trace(cause: str) -> errors.RequestInvalidError:
-    return errors.RequestInvalidError(
-        f"draw a trace: {cause}", remedy="write one with coldsnap calibrate --trace=FILE on a drive with direct I/O"
-    )
-
-
-def _lanes_of(trace: Any) -> dict[int, str]:
-    """The lane of each thread number, in the trace's order."""
-    events = trace["traceEvents"]
-    return {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
-
-
-def _span(event: dict[str, Any], lane: str) -> Span:
-    return Span(lane, event["name"], event["ts"], event["ts"] + event["dur"])
-
-
-def _role(lane: str) -> str:
-    return lane.rstrip("0123456789").rstrip()
 
 
 def _restore_for(panel: Panel, restores: Iterable[Restore]) -> Restore:
     for restore in restores:
         if restore.route == panel.route:
             return restore
-    raise _no_trace(f"it has no {panel.route} restore")
+    raise no_trace(f"it has no {panel.route} restore")
 
 
 def _lanes(panel: Panel, restore: Restore) -> list[str]:
     """The lanes of a panel, from top to bottom: the first ones of each role."""
     chosen = []
     for role, count in panel.lanes.items():
-        chosen += [lane for lane in dict.fromkeys(span.lane for span in restore.spans) if _role(lane) == role][:count]
+        chosen += [lane for lane in dict.fromkeys(span.lane for span in restore.spans) if role_of(lane) == role][:count]
     return chosen
 
 
@@ -240,7 +158,7 @@ def _drawn(panel: Panel, restore: Restore) -> list[Span]:
         span
         for span in restore.spans
         if span.lane in lanes
-        and span.name in _STAGE_OF
+        and span.name in STAGE_OF
         and span.end_us - span.begin_us >= _LEAST_US
         and span.begin_us < end_us
         and span.end_us > begin_us
@@ -274,7 +192,7 @@ def _panel(panel: Panel, restore: Restore, spans: Sequence[Span], y: float) -> l
     for stage in STAGES:
         path = ""
         for span in spans:
-            if _STAGE_OF[span.name] is stage:
+            if STAGE_OF[span.name] is stage:
                 left, right = x(span.begin_us), x(span.end_us)
                 wide = max(right - left - 0.6, _LEAST_PIXELS)  # a hair between two reads
                 at = top + lanes.index(span.lane) * _LANE + (_LANE - _BAR) / 2
@@ -293,9 +211,6 @@ def _tick_step(width_us: float) -> float:
 
 def _n(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
-
-
-_STAGE_OF = {name: stage for stage in STAGES for name in stage.names}
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def test_bars_are_the_spans_in_the_windows() -> None:
 
 def test_bars_stand_where_their_times_are() -> None:
     root = ET.fromstring(trace_figure.figure(both_routes()))
-    (first, *_) = [each.get("d", "") for each in root.iter(f"{SVG}path") if each.get("fill") == "#3d85c6"]
+    (first, *_) = [each.get("d", "") for each in root.iter(f"{SVG}path") if each.get("fill") == "#0072b2"]
     left, width = float(first[1:].split()[0]), float(first.partition("h")[2].partition("v")[0])
     plot = 480 - 134 - 12  # 3 ms of it, of which the read has the second
     assert left == pytest.approx(134 + plot / 3, abs=0.1)

@@ -73,6 +73,7 @@ class Artifact(Mapping[str, TensorInfo]):
         self._native: _native.Artifact | None = native
         self._rows: dict[str, tuple[Any, ...]] = {row[0]: row for row in native.tensors()}
         self._extents = [ExtentInfo._make(row) for row in native.extents()]
+        self._scalars: dict[str, Any] | None = None
 
     def __getitem__(self, name: str) -> TensorInfo:
         _, dtype, shape, strides, extent, offset, same, role, attrs = self._rows[name]
@@ -126,9 +127,14 @@ class Artifact(Mapping[str, TensorInfo]):
 
     @property
     def scalars(self) -> dict[str, Any]:
-        """Values captured beside the tensors; floats stand as strings of their bits (docs/format.md)."""
-        found: dict[str, Any] = json.loads(self.native.scalars)
-        return found
+        """Values captured beside the tensors; floats stand as strings of their bits (docs/format.md).
+
+        The same object every time, since a model has tens of thousands of them: not to be changed.
+        """
+        native = self.native  # closed or not
+        if self._scalars is None:
+            self._scalars = json.loads(native.scalars)
+        return self._scalars
 
     @property
     def capture(self) -> dict[str, Any]:

@@ -42,6 +42,12 @@ COMMANDS = (
         with_name=True,
     ),
     Command(
+        "report",
+        "coldsnap.report_command",
+        "draw a kept results.json as a page that a browser shows",
+        "coldsnap report results/results.json --output=report",
+    ),
+    Command(
         "verify",
         "coldsnap.verify_command",
         "read a whole artifact and compare every digest",

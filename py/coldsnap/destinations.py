@@ -65,8 +65,7 @@ def torch_destinations(artifact: Artifact, device: str) -> dict[str, Any]:
         ) from cause
 
     def make(info: TensorInfo) -> Any:
-        name = _TORCH_OF.get(info.dtype, numpy_dtype(info.dtype))
-        dtype = getattr(torch, name, None)
+        dtype = getattr(torch, torch_name(info.dtype), None)
         if dtype is None or info.dtype.startswith("F6_"):
             raise errors.RouteUnavailableError(
                 f"allocate destinations on {device}: this torch has no type for {info.dtype}"
@@ -78,6 +77,11 @@ def torch_destinations(artifact: Artifact, device: str) -> dict[str, Any]:
         return whole.set_(storage, info.offset // whole.element_size(), info.shape, info.strides)
 
     return _by_object(artifact, make)
+
+
+def torch_name(dtype: str) -> str:
+    """What torch calls a type of an artifact; older versions may not have it."""
+    return _TORCH_OF.get(dtype, numpy_dtype(dtype))
 
 
 def _by_object(artifact: Artifact, make: Any) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""Bringing a blob into the page cache once an engine runs, so that the next start on this node finds it there.
+"""Bringing a blob into the page cache: once an engine runs, so that the next start on this node finds it there, or
+while one builds its model, so that this start does.
 
-One daemon thread reads one piece at a time, in the idle class of I/O, and then rests for as long as the piece took: not
-every I/O scheduler knows classes, and half of the drive is left to others by every one. Its processor priority stays as
-it is: a thread that is held back while it has the interpreter's lock would hold the engine's own threads back.
+One daemon thread reads one piece at a time. For a later start it does so in the idle class of I/O, and then rests for as
+long as the piece took: not every I/O scheduler knows classes, and half of the drive is left to others by every one. Its
+processor priority stays as it is: a thread that is held back while it has the interpreter's lock would hold the engine's
+own threads back. For a start that waits it neither rests nor stands back, and asks for the next piece ahead.
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ class KeepCached:
         setting: The policy and who chose it, for a receipt.
     """
 
-    def __init__(self, setting: settings.Setting, code: str, detail: str) -> None:
+    def __init__(self, setting: settings.Setting, code: str, detail: str, *, soon: bool = False) -> None:
         self.setting = setting
         self._reason = (code, detail)
+        self._soon = soon
         self._pid = os.getpid()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -78,7 +81,7 @@ class KeepCached:
         self._thread.start()
 
     def _run(self, native: Any) -> None:
-        refused = _enter_idle_class()
+        refused = None if self._soon else _enter_idle_class()
         try:
             self._reason = self._bring_in(native, f"; idle I/O class refused: {refused}" if refused else "")
         except (OSError, errors.Error) as failure:
@@ -96,23 +99,26 @@ class KeepCached:
             begin = time.monotonic()
             piece = buffer[: min(PIECE_BYTES, total - offset)]
             if not _is_resident(native, offset, len(piece)):
+                if self._soon:
+                    os.posix_fadvise(native.blob_fd, offset + len(piece), PIECE_BYTES, os.POSIX_FADV_WILLNEED)
                 _read(native.blob_fd, piece, offset)
                 read_bytes += len(piece)
-            if self._stop.wait(min(time.monotonic() - begin, _LONGEST_REST_S)):
+            if self._stop.wait(0 if self._soon else min(time.monotonic() - begin, _LONGEST_REST_S)):
                 return "keep_cached_stopped", f"stopped after {offset + len(piece)} of {total} bytes of {_BLOB}"
         return "keep_cached", f"{read_bytes} of {total} bytes of {_BLOB} were read into the page cache{note}"
 
 
-def keep(artifact: Artifact, environ: Mapping[str, str] = os.environ) -> KeepCached:
+def keep(artifact: Artifact, environ: Mapping[str, str] = os.environ, *, soon: bool = False) -> KeepCached:
     """Bring an artifact's blob into the page cache in the background, where COLDSNAP_KEEP_CACHED wants it there.
 
-    For engine adapters, once the engine is ready. ``no``: never. ``yes``: always. ``auto``: unless nine tenths of it are
+    For engine adapters, once the engine is ready, or while it builds its model. ``no``: never. ``yes``: always. ``auto``: unless nine tenths of it are
     there, or it is more than half of what memory cgroup and machine have available, divided by the local ranks. Both
     count the page cache as available. A file that is put in the blob's place meanwhile is left alone.
 
     Args:
         artifact: An opened artifact; it may be closed while the reader runs.
         environ: Where COLDSNAP_KEEP_CACHED is looked up.
+        soon: Whether somebody waits for the blob: no pauses then, and not the idle class. Stop it before a restore.
     Raises:
         RequestInvalidError: The variable has an unknown value, or the artifact is closed.
     """
@@ -127,7 +133,7 @@ def keep(artifact: Artifact, environ: Mapping[str, str] = os.environ) -> KeepCac
         if why := _why_no_room(native.blob_bytes):
             return KeepCached(setting, "keep_cached_no_room", why)
     doing = f"{native.blob_bytes} bytes of {_BLOB} are being read into the page cache, {PIECE_BYTES} at a time"
-    kept = KeepCached(setting, "keep_cached", doing)
+    kept = KeepCached(setting, "keep_cached", doing, soon=soon)
     kept._start(native)
     return kept
 

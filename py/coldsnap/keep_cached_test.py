@@ -223,6 +223,19 @@ def test_a_stop_is_heard_while_it_rests(
     assert kept.reason["code"] == "keep_cached_stopped"
 
 
+def test_for_who_waits_it_neither_rests_nor_stands_back(
+    path: pathlib.Path, limits: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keep_cached.time, "monotonic", iter(range(0, 10**6, 10**4)).__next__)
+    monkeypatch.setattr(keep_cached, "_LONGEST_REST_S", 10**6)
+    monkeypatch.setattr(keep_cached, "_enter_idle_class", lambda: pytest.fail("the thread stood back"))
+    with coldsnap.open(path) as artifact:
+        kept = keep_function(artifact, {}, soon=True)
+    assert kept.wait(WAIT_S)
+    assert kept.reason["code"] == "keep_cached"
+    assert resident(path) > WARM
+
+
 def test_a_forked_child_has_no_reader_and_waits_for_none(
     path: pathlib.Path, limits: dict[str, Any], gate: Gate
 ) -> None:

@@ -183,7 +183,7 @@ class _Shard:
         for index, extent in enumerate(self._extents):
             for begin, piece in self._copied(extent, "source"):
                 with self._timed("source"):
-                    at = _first_difference(piece, self._leaves[index], begin)
+                    at = first_difference(piece, self._leaves[index], begin)
                 if at is not None:
                     raise errors.DataLossError(
                         f"{self._doing(index)}: its memory changed while it was captured, first in the 64 KiB at byte "
@@ -202,7 +202,7 @@ class _Shard:
                 begin = 0
                 for piece in file.parts(extent.file_offset, extent.nbytes):
                     self._stop_if_asked()
-                    if (at := _first_difference(piece, self._leaves[index], begin)) is not None:
+                    if (at := first_difference(piece, self._leaves[index], begin)) is not None:
                         raise _came_back_different(f"{self._doing(index)}: the 64 KiB at byte {at}")
                     begin += len(piece)
                     self._done += len(piece)
@@ -282,7 +282,7 @@ def _leaves_of(piece: memoryview) -> bytes:
     )
 
 
-def _first_difference(piece: memoryview, leaves: bytes, begin: int) -> int | None:
+def first_difference(piece: memoryview, leaves: bytes, begin: int) -> int | None:
     """Where in the extent the first leaf lies that is not as it was; ``piece`` begins at byte ``begin`` of it."""
     found, first = _leaves_of(piece), begin // LEAF_BYTES * _DIGEST_BYTES
     if found == leaves[first : first + len(found)]:

@@ -44,7 +44,7 @@ def results() -> dict[str, Any]:
 
 
 def run(root: Path, *flags: str) -> int:
-    return table.main(["table", f"--root={root}", *flags])
+    return table.main(["table", f"--root={root}", "--pages=README.md", *flags])
 
 
 def test_the_table_is_written_and_then_up_to_date(tmp_path: Path) -> None:
@@ -82,6 +82,33 @@ def test_what_it_refuses(tmp_path: Path, capsys: Any, readme: str, stored: str |
     assert says in stderr
     assert len(stderr.splitlines()) == 1
     assert (tmp_path / "README.md").read_text() == readme
+
+
+def test_an_index_lists_its_files_with_their_facts(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps(results()))
+    (tmp_path / "other.json").write_text('{"format": 1}')
+    files = [
+        {"file": "r.json", "kind": "calibration", "note": "`--x`"},
+        {"file": "other.json", "kind": "k", "note": "n"},
+    ]
+    (tmp_path / "index.json").write_text(json.dumps({"format": 1, "files": files}))
+    (tmp_path / "README.md").write_text(README.replace("r.json", "index.json"))
+    assert run(tmp_path) == 0
+    lines = (tmp_path / "README.md").read_text().splitlines()
+    assert "| [r.json](r.json) | calibration | 512 MiB | 1 | 3 | 0123456789ab-dirty | `--x` |" in lines
+    assert "| [other.json](other.json) | k | - | - | - | - | n |" in lines
+    (tmp_path / "other.json").unlink()
+    assert run(tmp_path) == 2
+
+
+def test_every_old_page_is_named(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "r.json").write_text(json.dumps(results()))
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text(README)
+    assert run(tmp_path, "--pages=a.md,b.md", "--check") == 1
+    said = capsys.readouterr().err
+    assert "a.md differs" in said
+    assert "b.md differs" in said
 
 
 def test_import_time_keeps_its_samples(tmp_path: Path, capsys: Any) -> None:

@@ -124,13 +124,14 @@ def test_decisions_have_five_lines() -> None:
     assert numbers == [f"{number:04d}" for number in range(1, len(numbers) + 1)]
 
 
-def test_measured_numbers_come_from_results() -> None:
+@pytest.mark.parametrize("page", table.PAGES)
+def test_measured_numbers_come_from_results(page: str) -> None:
     """A table between the markers is what its results file gives; with no such file, nothing stands between them."""
-    text = (TOP / "README.md").read_text(encoding="utf-8")
+    text = (TOP / page).read_text(encoding="utf-8")
     found = list(table._BLOCK.finditer(text))
     assert found
     for each in found:
         if (TOP / each["name"]).is_file():
-            assert table.rewrite(each[0], TOP)[0] == each[0], "README.md is old; run: ./bazelw run //bench:table"
+            assert table.rewrite(each[0], TOP)[0] == each[0], f"{page} is old; run: ./bazelw run //bench:table"
         else:
             assert each["table"] == "", f"{each['name']} is not there, so nothing may stand in its table"

@@ -47,6 +47,7 @@ class Start:
         ranks: Tensor parallel size; more than one has processes always.
         plain: Whether linear layers keep ordinary tensors, as on a GPU; `plain_layers`.
         engine: More arguments of ``vllm.LLM``.
+        steps: What is done with the engine before it ends, as `sleeper` takes it; none: it answers the prompts.
     """
 
     model: pathlib.Path
@@ -57,6 +58,7 @@ class Start:
     ranks: int = 1
     plain: bool = True
     engine: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    steps: tuple[tuple[Any, ...], ...] = ()
 
     def arguments(self) -> dict[str, Any]:
         """Of ``vllm.LLM``."""
@@ -83,6 +85,7 @@ class Answer:
         status: Exit status of the process that asked for the engine; negative: the signal that ended it.
         ready_s: From that process's first import to the engine's readiness.
         receipts: That coldsnap left, in the order of their making.
+        steps: What `sleeper` answered to each of the start's steps.
     """
 
     outputs: list[tuple[tuple[int, ...], float]]
@@ -90,6 +93,7 @@ class Answer:
     status: int
     ready_s: float
     receipts: list[dict[str, Any]]
+    steps: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     @property
     def served(self) -> bool:
@@ -158,8 +162,10 @@ class Place:
 
     def _start(self, start: Start, folder: pathlib.Path) -> Answer:
         order, answer, log = folder / "order.json", folder / "answer.json", folder / "log"
-        order.write_text(json.dumps({"engine": start.arguments(), "prompts": PROMPTS, "tokens": TOKENS}))
-        child = os.path.join(os.environ["RUNFILES_ROOT"], "bench", "engines", "child.py")
+        asked = {"engine": start.arguments(), "prompts": PROMPTS, "tokens": TOKENS}
+        order.write_text(json.dumps({**asked, "steps": start.steps} if start.steps else asked))
+        program = ("tests", "engines", "sleeper.py") if start.steps else ("bench", "engines", "child.py")
+        child = os.path.join(os.environ["RUNFILES_ROOT"], *program)
         with _running([child, str(order), str(answer)], self.environment(start, folder), log) as process:
             try:
                 status = process.wait(_LIMIT_S)
@@ -168,7 +174,8 @@ class Place:
         found = json.loads(answer.read_text()) if answer.exists() else {"answers": [], "import_s": 0.0, "engine_s": 0.0}
         outputs = [(tuple(each["ids"]), sum(each["logprobs"])) for each in found["answers"]]
         ready_s = found["import_s"] + found["engine_s"]
-        return Answer(outputs, log.read_text(errors="replace"), status, ready_s, receipts_in(folder))
+        steps = found.get("steps", [])
+        return Answer(outputs, log.read_text(errors="replace"), status, ready_s, receipts_in(folder), steps)
 
     @contextlib.contextmanager
     def serving(self, start: Start) -> Iterator[Server]:

@@ -111,3 +111,11 @@ def test_carries_typing_the_console_script_and_the_engine_s_plugin() -> None:
         assert "[console_scripts]\ncoldsnap = coldsnap.cli:main" in groups
         assert "[vllm.general_plugins]\ncoldsnap = coldsnap.adapters.vllm.plugin:register" in groups
         assert "coldsnap/adapters/vllm/plugin.py" in names
+
+
+def test_what_draws_reports_is_asked_for_by_an_extra_alone() -> None:
+    with zipfile.ZipFile(WHEEL) as wheel:
+        (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = wheel.read(metadata).decode().splitlines()
+    assert "Provides-Extra: report" in lines
+    assert [line for line in lines if "matplotlib" in line] == ['Requires-Dist: matplotlib ; extra == "report"']

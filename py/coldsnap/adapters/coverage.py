@@ -27,14 +27,15 @@ class Hidden(NamedTuple):
     nbytes: int
 
 
-def held(device: torch.device | str, others: Iterable[tuple[int, int]] = ()) -> dict[int, int]:
+def held(device: torch.device | str, others: Mapping[int, int] | None = None) -> dict[int, int]:
     """Blocks in use on a device, by address, in bytes; empty for host memory, whose allocator tells nothing.
 
     Args:
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        others: ``(address, nbytes)`` of blocks that an allocator other than torch's knows, such as an engine's own.
+        others: Address and bytes of what an allocator other than torch's has given out, such as an engine's own. Of what
+            it gave to torch, torch knows which blocks are in use.
     """
-    found = dict(others)
+    found = dict(others or {})
     where = torch.device(device)
     if where.type != "cuda":
         return found
@@ -44,6 +45,7 @@ def held(device: torch.device | str, others: Iterable[tuple[int, int]] = ()) -> 
         clear()
     for segment in torch.cuda.memory_snapshot():
         if segment["device"] == index:
+            found.pop(segment["address"], None)
             found.update(_blocks(segment))
     return found
 
@@ -54,6 +56,17 @@ def _blocks(segment: Mapping[str, object]) -> Iterable[tuple[int, int]]:
         if block["state"] == "active_allocated":
             yield address, int(block.get("requested_size") or block["size"])
         address += int(block["size"])
+
+
+def within(blocks: Mapping[int, int], ranges: Mapping[int, int]) -> dict[int, int]:
+    """The blocks that begin in one of the ranges, which don't overlap; both by address, in bytes."""
+    begins = sorted(ranges)
+    found = {}
+    for address, nbytes in blocks.items():
+        at = bisect.bisect_right(begins, address) - 1
+        if at >= 0 and address < begins[at] + ranges[begins[at]]:
+            found[address] = nbytes
+    return found
 
 
 def hidden(before: Mapping[int, int], after: Mapping[int, int], walked: Walked) -> list[Hidden]:

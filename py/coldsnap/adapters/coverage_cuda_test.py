@@ -39,6 +39,19 @@ def test_memory_that_no_walk_finds_is_in_the_account() -> None:
     _HIDDEN.clear()
 
 
+def test_a_pool_s_blocks_are_those_in_use_of_what_the_driver_gave_it() -> None:
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        model = Model("cuda")
+        _HIDDEN.append(torch.ones(2 << 20, device="cuda"))
+    driver = {segment["address"]: segment["total_size"] for segment in pool.snapshot()}
+    other = torch.ones(2 << 20, device="cuda")
+    held = coverage.within(coverage.held("cuda", driver), driver)
+    assert other.data_ptr() not in held
+    assert [rest.nbytes for rest in coverage.hidden({}, held, walk(model))] == [8 << 20]
+    _HIDDEN.clear()
+
+
 def test_a_pointer_into_device_memory_is_refused() -> None:
     weight = torch.ones(1000, device="cuda")
     model = torch.nn.Module()

@@ -77,9 +77,22 @@ def test_blocks_in_use_are_those_of_the_device(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
-    assert coverage.held("cuda:0", [(7, 70)]) == {7: 70, 4096: 1000, 4096 + 1536: 8}
+    assert coverage.held("cuda:0", {7: 70}) == {7: 70, 4096: 1000, 4096 + 1536: 8}
     assert coverage.held("cuda") == {9999: 512}
-    assert coverage.held("cpu", [(7, 70)]) == {7: 70}
+    assert coverage.held("cpu", {7: 70}) == {7: 70}
+
+
+def test_what_an_allocator_gave_to_torch_is_in_use_as_far_as_torch_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = [{"state": "inactive", "size": 2 * MIB, "requested_size": 0}]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: [{"device": 0, "address": 4096, "blocks": free}])
+    assert coverage.held("cuda:0", {4096: 2 * MIB, 8 * MIB: 100}) == {8 * MIB: 100}
+
+
+def test_blocks_of_a_pool_are_those_that_begin_in_its_ranges() -> None:
+    ranges = {4096: 1000, 8192: 1000}
+    blocks = {4095: 1, 4096: 10, 5095: 1, 5096: 1, 8500: 500, 9192: 1}
+    assert coverage.within(blocks, ranges) == {4096: 10, 5095: 1, 8500: 500}
+    assert coverage.within(blocks, {}) == {}
 
 
 def test_bytes_vanish_when_weights_are_packed_where_no_tensor_has_them() -> None:

@@ -102,6 +102,7 @@ def name_of(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+@functools.lru_cache(4096)  # a model has thousands of objects, of a few types
 def is_process_local(kind: type) -> bool:
     """Whether a type is known to belong to this process and to hold no weights."""
     module = kind.__module__ if isinstance(kind.__module__, str) else ""

@@ -74,14 +74,14 @@ def _wanted_on_host(held: Mapping[str, Any]) -> Iterable[_Wanted]:
     found: dict[str, _Wanted] = {}
     for name, info in held.items():
         if info["object"] not in found:
-            found[info["object"]] = _Wanted(_host_tensor(info), {}, {})
+            found[info["object"]] = _Wanted(host_tensor(info), {}, {})
         entry = found[info["object"]]
         entry.roles[name] = info["role"]
         entry.attrs[name] = _split(info["attrs"])
     return found.values()
 
 
-def _host_tensor(entry: Mapping[str, Any]) -> torch.Tensor:
+def host_tensor(entry: Mapping[str, Any]) -> torch.Tensor:
     """A tensor in host memory as an entry of ``coldsnap.host`` has it, with its bytes."""
     dtype = getattr(torch, entry["dtype"].removeprefix("torch."))
     tensor = torch.empty_strided(entry["shape"], entry["strides"], dtype=dtype, device="cpu")

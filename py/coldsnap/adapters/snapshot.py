@@ -29,7 +29,18 @@ from coldsnap.values import canonical
 HOST_BYTES = 64 << 10  # of all tensors in host memory beside a model on a GPU; a manifest is no place for more
 _SHOWN = 5
 
-__all__ = ["HOST_BYTES", "destinations", "differences", "materialise", "problems", "restore_host", "sources"]
+__all__ = [
+    "HOST_BYTES",
+    "destinations",
+    "differences",
+    "host_changes",
+    "layout_differences",
+    "materialise",
+    "problems",
+    "restore_host",
+    "sources",
+    "value_differences",
+]
 
 Rows = dict[str, tuple[Any, ...]]
 
@@ -96,6 +107,16 @@ def restore_host(walked: Walked, artifact: Artifact) -> None:
         fill(walked.slots[path].tensor, entry)
 
 
+def host_changes(walked: Walked, artifact: Artifact) -> list[str]:
+    """The small tensors in host memory, beside a model on a GPU, that hold other bytes than the captured ones; a line each."""
+    now, then = _host_entries(walked), artifact.scalars.get("coldsnap.host", {})
+    return [
+        f"{path}: its bytes in host memory are others"
+        for path, entry in then.items()
+        if path in now and now[path]["data"] != entry["data"]
+    ]
+
+
 def differences(walked: Walked, artifact: Artifact) -> list[str]:
     """What of a model is not as it was captured; the bytes of tensors apart, which digests compare.
 
@@ -103,10 +124,18 @@ def differences(walked: Walked, artifact: Artifact) -> list[str]:
         A line for each difference, with the path and both values: names, dtype, shape, strides, which tensors share
         memory and where in it they are, which names are one object, roles, attrs; then scalars and what was not entered.
     """
-    found = [f"{path}: {why}" for path, why in walked.refused.items()]
-    found += _layout_differences(walked, artifact)
+    return layout_differences(walked, artifact) + value_differences(walked, artifact)
+
+
+def layout_differences(walked: Walked, artifact: Artifact) -> list[str]:
+    """The part of `differences` that is settled once the model is built: its tensors, and what can't be captured."""
+    return [f"{path}: {why}" for path, why in walked.refused.items()] + list(_layout_differences(walked, artifact))
+
+
+def value_differences(walked: Walked, artifact: Artifact) -> list[str]:
+    """The part of `differences` that values decide: of Python, and of what was not entered."""
     scalars = artifact.scalars
-    found += _host_differences(walked, scalars.get("coldsnap.host", {}))
+    found = list(_host_differences(walked, scalars.get("coldsnap.host", {})))
     now = json.loads(canonical(_scalars(walked, host=False), "the model's scalars"))
     for key, kind in (("scalars", "value"), ("opaque", "type"), ("missing", "place")):
         found += _dict_differences(now[f"coldsnap.{key}"], scalars.get(f"coldsnap.{key}", {}), kind)
@@ -230,6 +259,8 @@ class _Extents:
 
 
 def _dict_differences(now: Mapping[str, Any], then: Mapping[str, Any], what: str) -> Iterator[str]:
+    if json.dumps(now, sort_keys=True) == json.dumps(then, sort_keys=True):
+        return  # as the lines below would find, path by path, in many times the time
     for path in sorted(now.keys() | then.keys()):
         mine, captured = (json.dumps(side[path], sort_keys=True) if path in side else "absent" for side in (now, then))
         if mine != captured:

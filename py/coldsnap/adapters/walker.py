@@ -159,7 +159,7 @@ class _Walk:
     def visit(self, value: Any, place: _Place) -> None:
         """Anything at all."""
         kind = type(value)
-        if len(place.path.encode("utf-8", "replace")) > _LONGEST or "\0" in place.path or not _encodes(place.path):
+        if not _is_name(place.path):
             self._refuse(place, value, f"its path is no name of 1 to {_LONGEST} bytes of UTF-8")
         elif self._skip(place.path, value):
             self._pass_by(value, place)
@@ -268,8 +268,12 @@ class _Walk:
         self.found.refused[path] = f"{kinds.name_of(type(value))}: {why}"
 
 
-def _encodes(path: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in path)
+def _is_name(path: str) -> bool:
+    """Whether an artifact can have ``path`` as a name. Asked for every object of a model, so without a loop of Python's."""
+    try:
+        return len(path.encode()) <= _LONGEST and "\0" not in path
+    except UnicodeEncodeError:  # a surrogate
+        return False
 
 
 def _attrs(tensor: torch.Tensor, persistent: bool | None) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from coldsnap import errors, store_place
 from coldsnap.adapters import coverage, snapshot, verdict
 from coldsnap.adapters.search import STRATEGY
 from coldsnap.adapters.verdict import Outcome, Ranks
-from coldsnap.adapters.vllm import compat
+from coldsnap.adapters.vllm import compat, pool
 from coldsnap.adapters.vllm.restore import look_at
 from coldsnap.adapters.walker import Walked
 from coldsnap.artifact import load_native
@@ -75,6 +75,11 @@ class Capture:
     _loaded: Walked | None = None
     _strategy: str = ""
 
+    @property
+    def store(self) -> Store:
+        """Where artifacts go."""
+        return Store(self.place.value)
+
     def load(self, loader: BaseModelLoader, vllm_config: Any, model_config: Any, prefix: str) -> torch.nn.Module:
         """The engine's own load, with a look at the model before and after post-processing.
 
@@ -89,10 +94,16 @@ class Capture:
 
         loader.load_weights = tapped  # type: ignore[method-assign]
         self._noting(self._require_place)
-        self._before = coverage.held(self.device)
+        self._before = coverage.held(self.device, pool.blocks())
         model = loader.load_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
         self._noting(lambda: self._after_all(model))
         return model
+
+    def artifact(self) -> tuple[str, str]:
+        """Root and folder of what was captured."""
+        assert self.receipt is not None and self.receipt.artifact_root is not None
+        root = self.receipt.artifact_root
+        return root, str(self.store.folder_of(self.identity) / root)
 
     def _noting(self, step: Callable[[], None]) -> None:
         """A step of the capture; a failure ends the capture, and the load goes on.
@@ -128,7 +139,7 @@ class Capture:
 
     def _require_covered(self, walked: Walked) -> None:
         """Refuse a finished model of which there may be bytes that the walk did not see."""
-        hidden = coverage.hidden(self._before, coverage.held(self.device), walked)
+        hidden = coverage.hidden(self._before, coverage.held(self.device, pool.blocks()), walked)
         nbytes = sum(each.nbytes for each in hidden)
         if self._loaded is not None:
             nbytes += coverage.vanished_bytes(self._loaded, walked)
@@ -173,12 +184,12 @@ class Capture:
 
     def _require_new(self) -> None:
         """Refuse where another process has captured it while this one was loading."""
-        if not self.replace and Store(self.place.value).current(self.identity) is not None:
+        if not self.replace and self.store.current(self.identity) is not None:
             raise errors.ExistsError("capture the model: another process has captured it meanwhile", stage="capture")
 
     def _captured(self, plan: dict[str, Any]) -> Receipt:
         common = {
-            "store": Store(self.place.value),
+            "store": self.store,
             "identity": self.identity,
             "backend": BACKEND,
             "replace": self.replace,
@@ -192,7 +203,7 @@ class Capture:
     @contextlib.contextmanager
     def _lease(self) -> Iterator[None]:
         """Keep other engines from capturing the same identity meanwhile; a capture of one rank does so itself."""
-        held = Store(self.place.value).create_incoming(digest_of(canonical(self.identity, "identity")))
+        held = self.store.create_incoming(digest_of(canonical(self.identity, "identity")))
         try:
             yield
         finally:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import gc
 import itertools
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -40,6 +42,14 @@ _LOADING = frozenset(("weight_loader", "_original_weight_loader", "loaded_weight
 _HANDLES = frozenset(("handler_tensor",))
 # What a model's `load_weights` sets of itself (`SupportsEagleBase`), which a restore must set in its stead.
 _FLAGS = frozenset(("has_own_lm_head", "has_own_embed_tokens"))
+# What `torch.compile` made of a model's code: a way to the same tensors, by functions that can't be looked into.
+_COMPILED = frozenset(("_compiled_callable", "aot_compiled_fn", "_bytecode_hook_handle"))
+# What the engine gives a layer once it is loaded, in the place of an empty tensor; and what it notes while it compiles.
+_LATER = re.compile(
+    r"\.kv_cache\b|(^|\.)(compiled|first_compile|_compiled_bytecode|was_aot_compile_fn_loaded_from_disk)$"
+)
+# Speculation without a model of its own.
+_WITHOUT_DRAFT = frozenset(("ngram", "ngram_gpu", "suffix"))
 # Scales of a KV cache: a buffer, its value as a float, and a copy of it in host memory.
 _SCALES = ("_q_scale", "_k_scale", "_v_scale")
 _HOST_SCALES = tuple(f"{name}_cpu" for name in _SCALES)
@@ -175,20 +185,42 @@ def packs_natively(model: torch.nn.Module) -> bool:
 
 def stop(value: object) -> bool:
     """For the walker: where it does not enter."""
-    if any(base.__name__ in _OURS_NOT_BY_NAME for base in type(value).__mro__):
+    return _stops_at(type(value))
+
+
+@functools.lru_cache(4096)  # a model has thousands of objects, of a few types
+def _stops_at(kind: type) -> bool:
+    if any(base.__name__ in _OURS_NOT_BY_NAME for base in kind.__mro__):
         return True
-    module = type(value).__module__
+    module = kind.__module__
     return any(module == name or module.startswith(name + ".") for name in _OURS_NOT)
 
 
 def skip(path: str, value: object) -> bool:
     """For the walker: what has no meaning in another process."""
-    return path.rpartition(".")[2] in _LOADING
+    return path.rpartition(".")[2] in _LOADING | _COMPILED
 
 
 def handle(path: str) -> bool:
     """Whether a path names an address of native memory."""
     return path.rpartition(".")[2] in _HANDLES
+
+
+def later(path: str) -> bool:
+    """For `coldsnap.adapters.in_place`: what the engine gives its model after loading."""
+    return _LATER.search(path) is not None
+
+
+def why_not_in_place(vllm_config: Any) -> str:
+    """Why the weights of a running engine are not those of one artifact, each in its place; empty if they are."""
+    if getattr(vllm_config, "lora_config", None) is not None:
+        return "with LoRA the engine wraps its layers after loading"
+    method = getattr(getattr(vllm_config, "speculative_config", None), "method", None)
+    if method is not None and method not in _WITHOUT_DRAFT:
+        return f"speculation by {method} has weights of its own beside the model's"
+    if getattr(vllm_config.parallel_config, "enable_eplb", False):
+        return "experts change places while the engine serves (EPLB)"
+    return ""
 
 
 def set_flags(model: torch.nn.Module, scalars: dict[str, Any]) -> None:
@@ -214,18 +246,31 @@ def keeping_host_scales(model: torch.nn.Module) -> Iterator[None]:
         setattr(module, name, tensor)
 
 
-def refresh_scales(model: torch.nn.Module) -> None:
-    """Take what Python keeps of the scales of a KV cache from the buffers again, as the engine itself does."""
-    for module in model.modules():
+def refresh_scales(model: torch.nn.Module) -> dict[str, float]:
+    """Take what Python keeps of the scales of a KV cache from the buffers again, as the engine itself does.
+
+    Returns:
+        What Python has as numbers, by the path that `coldsnap.adapters.walker.walk` gives it.
+    """
+    found: dict[str, float] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
         for name in _SCALES:
             scale = module._buffers.get(name, vars(module).get(name))
             plain, host = (vars(module).get(name + end) for end in ("_float", "_cpu"))
             if not isinstance(scale, torch.Tensor) or scale.numel() != 1:
                 continue
             if isinstance(plain, float):
-                setattr(module, f"{name}_float", scale.item())
+                found[f"{path}.{name}_float".removeprefix(".")] = value = scale.item()
+                setattr(module, f"{name}_float", value)
             if isinstance(host, torch.Tensor) and host.shape == scale.shape:
                 host.copy_(scale)
+    return found
+
+
+def wait_for(device: torch.device) -> None:
+    """Until all that was asked of a device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def release_memory() -> None:

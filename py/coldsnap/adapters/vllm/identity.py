@@ -50,6 +50,8 @@ _MULTIMODAL = (
     "mm_encoder_attn_dtype",
 )
 _MODALITIES = ("image", "video", "audio")
+# Our own methods of a worker, which leave loading as it is.
+_EXTENSION = "coldsnap.adapters.vllm.worker.WorkerExtension"
 # Of a checkpoint's configuration: where it lies, and who wrote it.
 _NO_CONFIG = ("_name_or_path", "name_or_path", "transformers_version", "_commit_hash")
 _LONG = 2000
@@ -92,6 +94,8 @@ def of(
         "speculation": _speculation(getattr(vllm_config, "speculative_config", None)),
         "custom_ops": sorted(getattr(vllm_config.compilation_config, "custom_ops", ())),
     }
+    if found["parallel"].get("worker_extension_cls") == _EXTENSION:
+        found["parallel"]["worker_extension_cls"] = ""
     if getattr(parallel, "enable_expert_parallel", False):  # else data-parallel replicas have the same weights
         found["parallel"] |= _some(parallel, ("data_parallel_size",))
     multimodal = getattr(model_config, "multimodal_config", None)

@@ -86,6 +86,16 @@ def test_the_checkpoint_s_configuration_is_in_it_leaf_by_leaf() -> None:
     assert line == "model.config.rope_parameters.rope_theta was 1000000.0 and is 500000.0"
 
 
+def test_our_own_methods_of_a_worker_change_no_weights_and_another_s_may() -> None:
+    none = config(parallel_config__worker_extension_cls="")
+    ours = config(parallel_config__worker_extension_cls="coldsnap.adapters.vllm.worker.WorkerExtension")
+    other = config(parallel_config__worker_extension_cls="theirs.Extension")
+    assert of(ours) == of(none)
+    assert identity.different(of(ours), of(other)) == [
+        "parallel.worker_extension_cls was empty and is theirs.Extension"
+    ]
+
+
 def test_experts_on_data_parallel_ranks_are_not_replicas() -> None:
     one, two = (config(parallel_config__enable_expert_parallel=True) for _ in range(2))
     two.parallel_config.data_parallel_size = 2

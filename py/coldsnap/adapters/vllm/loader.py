@@ -10,9 +10,11 @@ is remembered first, as a quarantine of the artifact, so the next start loads no
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,17 +23,18 @@ from vllm.config.load import LoadConfig
 from vllm.logger import init_logger
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
-from coldsnap import errors, quarantine, receipt_log
+from coldsnap import errors
 from coldsnap.adapters import attempts, configuration, search, verdict
 from coldsnap.adapters.configuration import Configuration
 from coldsnap.adapters.search import Found, Wanted
 from coldsnap.adapters.verdict import Outcome, Part, Ranks
-from coldsnap.adapters.vllm import compat, identity, lines, probation
+from coldsnap.adapters.vllm import compat, identity, lines, pool, started
 from coldsnap.adapters.vllm.capture import Capture
+from coldsnap.adapters.vllm.kept import keep, remember
 from coldsnap.adapters.vllm.restore import Order, progress_bar, restore, strategies
+from coldsnap.adapters.vllm.started import Started
 from coldsnap.artifact import Artifact
 from coldsnap.keep_cached import keep as bring_into_page_cache
-from coldsnap.receipts import Receipt
 from coldsnap.settings import Setting
 from coldsnap.values import canonical, digest_of
 from coldsnap.version import VERSION
@@ -39,8 +42,6 @@ from coldsnap.version import VERSION
 # Below vLLM's own logger, so that lines appear where and how its own do.
 _log = init_logger("vllm.coldsnap")
 _LONG_S = 1.0  # a user would wonder what the start is doing
-# Another attempt would fail alike. Memory, a device or a time limit may be better next time.
-_OF_DATA = ("data_loss", "format_invalid", "layout_mismatch", "io", "internal")
 
 
 class ColdsnapLoader(BaseModelLoader):
@@ -56,6 +57,10 @@ class ColdsnapLoader(BaseModelLoader):
     def load_weights(self, model: torch.nn.Module, model_config: ModelConfig) -> None:
         """Load the checkpoint anew into a model that is there: the engine's own loader's business."""
         compat.own_loader(self.load_config).load_weights(model, model_config)
+
+    def get_all_weights(self, model_config: ModelConfig, model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+        """The checkpoint's tensors, for an engine that reloads its weights: the engine's own loader's business, too."""
+        return compat.own_loader(self.load_config).get_all_weights(model_config, model)
 
     def load_model(self, vllm_config: VllmConfig, model_config: ModelConfig, prefix: str = "") -> torch.nn.Module:
         """The finished model: restored, or loaded by the engine's own loader.
@@ -152,38 +157,26 @@ class _Start:
                 outcome = Outcome(nbytes=receipt.payload_bytes, seconds=receipt.wall_s)
             except Exception as failure:
                 outcome, cause = Outcome.of(failure), failure
-                _keep(getattr(failure, "receipt", None))
+                keep(getattr(failure, "receipt", None))
         try:
             outcomes = verdict.after(self._ranks, outcome, f"restore artifact {root[:12]}")
         except errors.Error as failure:
-            self._remember(root, failure)
+            by_itself = self._configuration.mode.value == "auto"
+            then = "the next start loads normally" if by_itself else "capture it again"
+            remember(root, failure, then, otherwise="set COLDSNAP_MODE=off")
             raise failure from (cause if outcome.code else None)
         assert model is not None and receipt is not None
-        _keep(receipt)
+        keep(receipt)
         bring_into_page_cache(artifact)
-        self._note("restored", root)
+        self._note(Started("restored", root, artifact.native.path, self._shard, artifact.identity), model)
         if self._ranks.rank == 0:
             _log.info("%s", lines.restored(receipt, *verdict.total(outcomes)))
             _log.debug("coldsnap: building and filling took %.2f s, artifact %s", time.monotonic() - begin, root)
         return model
 
-    def _note(self, what: str, root: str | None) -> None:
-        if (
-            root is not None and self._model_config is self._vllm_config.model_config
-        ):  # an engine is asked for its target
-            probation.note(what, root)
-
-    def _remember(self, root: str, failure: errors.Error) -> None:
-        """After a failure of the data: have the next start load normally, or say what keeps it from that."""
-        if failure.code not in _OF_DATA:
-            return
-        try:
-            quarantine.write(root, failure, "restore", os.environ)
-        except errors.Error as cause:
-            failure.remedy = f"set COLDSNAP_MODE=off, since the artifact could not be put under quarantine: {cause}"
-            return
-        again = "the next start loads normally" if self._configuration.mode.value == "auto" else "capture it again"
-        failure.remedy = f"{failure.remedy}; the artifact is now under quarantine, and {again}".removeprefix("; ")
+    def _note(self, what: Started, model: torch.nn.Module) -> None:
+        if self._model_config is self._vllm_config.model_config:  # an engine is asked for its target
+            started.note(what, model, pool.in_use(self._device))
 
     def _loaded(self, joint: Part) -> torch.nn.Module:
         """The engine's own load, with a capture where that makes sense."""
@@ -198,15 +191,17 @@ class _Start:
         model = capture.load(self._loader, self._vllm_config, self._model_config, self._prefix)
         failure = capture.failure
         if failure is not None:
-            _keep(getattr(failure, "receipt", None))
+            keep(getattr(failure, "receipt", None))
             if self._configuration.must:
                 raise failure
             again = self._remember_unfit(failure) if capture.unfit else ""
             if first:
                 _log.info("coldsnap: not captured: %s%s", failure, again)
         elif capture.receipt is not None:
-            _keep(capture.receipt)
-            self._note("captured", capture.receipt.artifact_root)
+            keep(capture.receipt)
+            self._note(Started("captured", *capture.artifact(), self._shard, capture.identity), model)
+            with contextlib.suppress(errors.Error), capture.store.open(self._identity, shard=self._shard) as artifact:
+                bring_into_page_cache(artifact)
             if first:
                 nbytes = sum(outcome.nbytes for outcome in capture.outcomes)
                 _log.info("%s", lines.captured(capture.receipt, nbytes, capture.seconds))
@@ -259,13 +254,3 @@ def _refusal(joint: Part) -> errors.Error:
         stage="open",
         remedy="COLDSNAP_MODE=auto loads normally where it can't",
     )
-
-
-def _keep(receipt: Receipt | None) -> None:
-    """Keep a receipt where that can be; a start does not depend on it."""
-    if receipt is None:
-        return
-    try:
-        receipt_log.keep(receipt.to_json(), os.environ)
-    except errors.Error as cause:
-        _log.debug("coldsnap: the receipt was not kept: %s", cause)

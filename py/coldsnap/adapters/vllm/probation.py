@@ -6,7 +6,7 @@ Both before they report that they are ready. An answer that differs puts the art
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 from vllm.logger import init_logger
 
@@ -14,28 +14,14 @@ from coldsnap import errors, quarantine
 from coldsnap.adapters import oracle
 from coldsnap.adapters.oracle import Oracle
 from coldsnap.adapters.vllm import engine
+from coldsnap.adapters.vllm.started import Started, of_this_worker
 
 _log = init_logger("vllm.coldsnap")
 
 
-class Started(NamedTuple):
-    """What the loader of a worker did: ``what`` is ``captured`` or ``restored``, and from or to which artifact."""
-
-    what: str
-    artifact_root: str
-
-
-_started: list[Started] = []
-
-
-def note(what: str, artifact_root: str) -> None:
-    """For the loader: what it did with the engine's model, in this worker."""
-    _started[:] = [Started(what, artifact_root)]
-
-
 def started(worker: Any) -> Started | None:
     """In a worker: what its loader did."""
-    return _started[0] if _started else None
+    return of_this_worker()
 
 
 def ask(core: Any) -> None:

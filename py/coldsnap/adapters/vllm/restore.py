@@ -11,6 +11,7 @@ whatever is not as it was captured fails the restore.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,13 +20,15 @@ from typing import Any
 import torch
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
-from coldsnap import errors
-from coldsnap.adapters import snapshot
+from coldsnap import errors, settings
+from coldsnap.adapters import kinds, snapshot
 from coldsnap.adapters.search import STRATEGY
 from coldsnap.adapters.vllm import compat
 from coldsnap.adapters.walker import Walked, walk
 from coldsnap.artifact import Artifact
 from coldsnap.hydrate import Hydrator
+from coldsnap.keep_cached import KeepCached
+from coldsnap.keep_cached import keep as bring_into_page_cache
 from coldsnap.receipts import Receipt
 from coldsnap.settings import Setting
 
@@ -82,34 +85,53 @@ def restore(order: Order, artifact: Artifact) -> tuple[torch.nn.Module, Receipt]
 
 
 class _Filling:
-    """Fills a model's tensors; its ring is made while the engine builds the model."""
+    """Fills a model's tensors.
+
+    While the engine builds the model, the ring is made, and the blob comes into the page cache as far as it gets: the
+    restore reads the rest from the drive.
+    """
 
     def __init__(self, order: Order, artifact: Artifact) -> None:
         self.receipt: Receipt | None = None
         self._order, self._artifact = order, artifact
         self._hydrator = Hydrator(backend=BACKEND)  # type: ignore[arg-type]  # an adapter's default
         self._preparing = threading.Thread(target=self._prepare, name="coldsnap-prepare")
+        self._ahead = _read_ahead(artifact)
 
     def __enter__(self) -> _Filling:
         self._preparing.start()
         return self
 
     def __exit__(self, *failure: object) -> None:
-        self._preparing.join()
+        self._end_preparing()
         self._hydrator.close()
 
     def fill(self, tensors: Mapping[str, torch.Tensor], *, partial: bool = False) -> None:
         """Give tensors their bytes; the first call's receipt is the restore's."""
-        self._preparing.join()
+        self._end_preparing()
         receipt = self._hydrator.hydrate(
             self._artifact, tensors, partial=partial, progress=self._order.progress if self.receipt is None else None
         )
         self.receipt = self.receipt or receipt
 
+    def _end_preparing(self) -> None:
+        self._preparing.join()
+        if self._ahead is not None:
+            self._ahead.stop()
+
     def _prepare(self) -> None:
         device = self._order.device
         with contextlib.suppress(errors.Error):  # the restore itself will say what is wrong
             self._hydrator.prepare("host" if device.type == "cpu" else f"cuda:{device.index}")
+
+
+def _read_ahead(artifact: Artifact) -> KeepCached | None:
+    """Start reading the blob, unless the restore will read past the page cache whatever is in it."""
+    with contextlib.suppress(errors.Error):  # the restore itself will say what is wrong
+        backend = settings.resolve({"backend": BACKEND}, os.environ)["backend"]
+        if backend.value not in ("direct", "gds"):
+            return bring_into_page_cache(artifact, os.environ, soon=True)
+    return None
 
 
 def _by_meta(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Module:
@@ -142,10 +164,15 @@ def _by_shape(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.M
         compat.fill_with_dummies(order.loader.load_config, model, order.model_config)
         order.finish(model)
     model.eval()
-    walked = look_at(model)
-    filling.fill(snapshot.destinations(walked))
     compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
-    _finish_values(model, walked, artifact)
+    walked = look_at(model)
+    _require_none(snapshot.layout_differences(walked, artifact), artifact)
+    filling.fill(snapshot.destinations(walked))
+    snapshot.restore_host(walked, artifact)
+    # Nothing else touched the model since it was walked.
+    scales = {path: kinds.scalar(value) for path, value in compat.refresh_scales(model).items()}
+    walked = replace(walked, scalars={**walked.scalars, **scales})
+    _require_none(snapshot.value_differences(walked, artifact), artifact)
     return model
 
 
@@ -177,7 +204,10 @@ def _finish_values(model: torch.nn.Module, walked: Walked, artifact: Artifact) -
 
 
 def _require_equal(walked: Walked, artifact: Artifact) -> None:
-    found = snapshot.differences(walked, artifact)
+    _require_none(snapshot.differences(walked, artifact), artifact)
+
+
+def _require_none(found: list[str], artifact: Artifact) -> None:
     if found:
         more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
         raise errors.LayoutError(

@@ -179,8 +179,6 @@ def test_what_the_page_is_made_of() -> None:
 
 
 def test_the_page(tmp_path: Path) -> None:
-    pytest.importorskip("coldsnap._bench.html", reason="this coldsnap draws nothing")
-    pytest.importorskip("matplotlib", reason="nothing here can draw")
     files = page.write(filled(), tmp_path)
     assert [str(path.relative_to(tmp_path)) for path in files] == ["report.html", "plots/startup-inproc-full.png"]
     text = files[0].read_text()

@@ -291,11 +291,10 @@ def _tell(ledger: Ledger, output: Path | None) -> int:
     if output is not None:
         path = ledger.write()
         print(f"results: {path}")
-        with contextlib.suppress(ModuleNotFoundError):  # this coldsnap draws nothing
-            try:
-                draw(path, output)
-            except errors.RequestInvalidError as error:
-                print(f"no report: {error}", file=sys.stderr)
+        try:
+            draw(path, output)
+        except errors.RequestInvalidError as error:  # the results are there, and can be drawn elsewhere
+            print(f"no report: {error}", file=sys.stderr)
     others = ledger.others()
     for start in others:
         print(

@@ -1,7 +1,4 @@
-"""The matrix as a page: a waterfall of one start for each cell, and all samples in a table.
-
-The page itself is made by `coldsnap._bench.html`, from what `waterfalls_of` and `rows_of` give as plain data.
-"""
+"""The matrix as a page: a waterfall of one start for each cell, and all samples in a table."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import Any
 
 from bench.startup.cells import Cell
 from bench.startup.ledger import median, middle, sample_key
+from coldsnap._bench.html import page, spans
 from coldsnap._bench.sizes import format_size
 
 # A picture has eight colours: phases that nobody would act on apart share one.
@@ -70,8 +68,6 @@ def write(document: dict[str, Any], folder: Path) -> list[Path]:
         RequestInvalidError: matplotlib is not installed; nothing was written.
         IoError, NoSpaceError: A file can't be written.
     """
-    from coldsnap._bench.html import page
-
     shown = waterfalls_of(document)
     if not shown:
         return []
@@ -114,8 +110,6 @@ def _bars(start: dict[str, Any]) -> list[tuple[str, float, float, str]]:
 
 def _plots(shown: list[dict[str, Any]]) -> list[Any]:
     """A plot for each case, so that its load formats stand below each other on one axis."""
-    from coldsnap._bench.html import spans
-
     cases: dict[str, list[Any]] = {}
     for each in shown:
         case, _, rest = each["label"].partition(" ")

@@ -75,6 +75,13 @@ def test_all_cases(run: Any, tmp_path: Path, capsys: Any) -> None:
     assert f"{len(found['starts'])} starts answered with the tokens of the first start of their case" in printed
     assert printed.count("\nserve-text     coldsnap        cold   warm   2 ") == 1
 
+    # The report, drawn at the end and once more from the results alone.
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert all(f"startup-{case}.png" in report for case in CASES)
+    results = tmp_path / "out" / "startup_matrix.json"
+    assert vllm_startup_matrix.main(["matrix", f"--draw={results}", f"--output={tmp_path / 'tmp'}"]) == 0
+    assert (tmp_path / "tmp" / "report.html").read_text() == report
+
 
 def test_lists_in_words_and_what_is_installed(run: Any, tmp_path: Path) -> None:
     assert run("--cases", "inproc-full", "inproc-text", "--caches", "cold", "--repeats=1") == 0

@@ -101,10 +101,19 @@ class Starter:
             "caches_before": before,
             "caches_after": caches.count(root),
         }
-        record["out"] = found["out"] or _out(record)
+        record["lines"] = list(map(self._nameless, found["lines"]))
+        out = found["out"] or _out(record)
+        record["out"] = None if out is None else self._nameless(out)
         if root == self._scratch / "cold-caches":
             shutil.rmtree(root)
         return record
+
+    def _nameless(self, text: str) -> str:
+        """A text of the engine's without the paths of this run, which name users and say nothing."""
+        words = {self._folder: "WORK", self._scratch: "SCRATCH", self._temporary: "TMP", self._order.model: "MODEL"}
+        for path in sorted(words, key=lambda path: -len(str(path))):  # one may lie in another
+            text = text.replace(str(path), words[path])
+        return text
 
     def _bring_pages(self, cell: Cell) -> list[float]:
         """Bring checkpoint and artifact into the cell's state; the fraction of each file that is resident then."""

@@ -88,8 +88,10 @@ def test_coldsnap_beside_the_normal_loader(tmp_path: Path) -> None:
     captured, on_probation, auto, ours = found["starts"]
     assert [each["kind"] for each in found["starts"]] == ["prepare", "prepare", "sample", "sample"]
     assert captured["lines"][-1].startswith("coldsnap: captured ")
-    assert on_probation["lines"][-1].startswith("coldsnap: restored ")
-    assert ours["lines"][-1].startswith("coldsnap: restored ")
+    assert on_probation["lines"][0].startswith("coldsnap: restored ")
+    assert " is qualified: " in on_probation["lines"][1]
+    (line,) = ours["lines"]
+    assert line.startswith("coldsnap: restored ")
     assert auto["lines"] == []
     assert ours["ids"] == auto["ids"]
     assert "weights" in phases_in(ours)

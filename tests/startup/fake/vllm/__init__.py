@@ -91,7 +91,7 @@ class LLM:
             (shard.parent / f"restored-{restored}").touch()
             log("coldsnap: restored 4.0 GiB in 0.00 s (1.71 GB/s, route direct: cold) verified crc32+sha256")
             return
-        log("coldsnap: loading normally: there is no artifact of this model in the store yet")
+        log(f"coldsnap: loading normally: there is no artifact of this model in {shard.parent} yet")
         if plan("captures", True):
             shard.mkdir(parents=True)
             (shard / "payload").write_bytes(bytes(8192))

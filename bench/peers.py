@@ -27,7 +27,7 @@ from absl import flags
 from bench.loaders import integrity, measure, source, table
 from bench.loaders.process import Process
 from coldsnap import _native, calibrate, errors, settings
-from coldsnap._bench import ceilings, flagset, machine, report, results, workspace
+from coldsnap._bench import ceilings, flagset, machine, results, rounds, workspace
 
 LOADERS = (
     "bench.loaders.ours:Coldsnap",
@@ -176,9 +176,9 @@ def _measured(
     }
     rows = {state: [measure.Row(each, state) for each in contestants if not each.out] for state in bounds}
     steps: dict[str, list[Any]] = {state: [*bounds[state], *rows[state]] for state in bounds}
-    with report.progress(samples * sum(map(len, steps.values()))) as advance:
+    with rounds.progress(samples * sum(map(len, steps.values()))) as advance:
         for each in steps.values():
-            report.run_rounds(each, range(samples, samples), 0.0, advance)
+            rounds.run_rounds(each, samples, advance)
     return [*bounds["cold"], *bounds["warm"]], [*rows["cold"], *rows["warm"]]
 
 

@@ -74,6 +74,10 @@ def python_environments():
         torch_cpu = "//third_party/python:requirements-torch-cpu.lock",
         torch_cuda = "//third_party/python:requirements-torch-cuda.lock",
     )
+    python_environment(
+        name = "pyenv_sbom",
+        requirements = "//third_party/python:requirements-sbom.lock",
+    )
     version_of(name = "coldsnap_version", source = "//py/coldsnap:version.py")
 
 def cuda():
@@ -83,7 +87,6 @@ def cuda():
         build_file = "//third_party/cuda:repo.BUILD",
         folder = "cu13",
         requirements = "//third_party/cuda:requirements.lock",
-        runtime = "nvidia_cuda_runtime-13.0.96",
     )
     rules_cuda(
         name = "rules_cuda",

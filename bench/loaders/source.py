@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.loaders import base
-from coldsnap import _native, calibrate, errors, settings
-from coldsnap._bench import arena, host, workspace
+from coldsnap import _native, errors, settings
+from coldsnap._bench import arena, captures, host, workspace
 from coldsnap.artifact import open_artifact
 from coldsnap.tensors import native_specs
 
@@ -95,7 +95,7 @@ def _write_random(parent: Path, nbytes: int, seed: int, folder: Path) -> None:
     pieces = arena.pieces_of(nbytes)
     memory = arena.HostArena(pieces)
     memory.fill(seed, settings.default_read_threads(_native.limits()))
-    workspace.interruptible(lambda: calibrate.write_blob(folder, pieces, memory))
+    workspace.interruptible(lambda: captures.write_artifact(folder, pieces, memory))
 
 
 def _write_tensors(path: Path, folder: Path) -> None:

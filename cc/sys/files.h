@@ -55,7 +55,7 @@ struct DirectAlignment {
 std::optional<DirectAlignment> DirectAlignmentOf(int fd);
 
 // How many of the `nbytes` bytes from `offset` on, a multiple of the page size, are in the page cache; by cachestat,
-// where the kernel has it, else by mincore. The range lies within the file.
+// where the kernel has it and the file system is no overlay, else by mincore. The range lies within the file.
 Result<uint64_t> ResidentBytes(int fd, uint64_t offset, uint64_t nbytes, std::string_view name);
 // The same for a whole file.
 Result<uint64_t> ResidentBytes(int fd, uint64_t file_bytes, std::string_view name);

@@ -18,6 +18,11 @@ from tests.calibrate.helpers import SMALL, calibrate, command, left_in
 CASE_KEYS = [
     *("operation", "route", "cache", "digest", "place", "chunk_bytes", "queue_depth", "threads", "samples_s"),
     *("median_s", "bytes_per_second", "ceiling", "ratio", "limiting_stage", "residency_before"),
+    *("payload_bytes", "extents", "direct", "asked", "processors"),
+]
+KEYS = [
+    *("format", "commit", "machine", "seed", "payload_bytes", "ceilings", "cases", "complete", "missing", "left_out"),
+    *("sittings", "request", "trials", "drive", "recommendation"),
 ]
 
 
@@ -53,7 +58,8 @@ def test_results_have_the_fixed_shape(run: Any) -> None:
     text = (run[2] / "results.json").read_text(encoding="utf-8")
     assert text.endswith("}\n")
     results = json.loads(text)
-    assert list(results) == ["format", "commit", "machine", "seed", "payload_bytes", "ceilings", "cases"]
+    assert list(results) == KEYS
+    assert (results["complete"], results["missing"], results["sittings"]) == (True, [], 1)
     assert (results["format"], results["seed"], results["payload_bytes"]) == (1, 5, 8388611)
     assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?|[0-9]+\.[0-9]+\.[0-9]+\S*", results["commit"])
     assert results["machine"]["cores"] >= 1
@@ -79,15 +85,19 @@ def test_results_have_the_fixed_shape(run: Any) -> None:
 def check_case(case: dict[str, Any], payload_bytes: int, medians: dict[str, int]) -> None:
     """Check one entry of `cases` against the shape and against itself."""
     assert list(case) == CASE_KEYS
-    assert case["operation"] == "hydrate"
+    assert case["operation"] in ("hydrate", "capture")
     assert case["route"] in ("auto", "buffered", "direct")
-    assert case["cache"] in ("cold", "warm", "half", "mixed")
+    assert case["cache"] in (("cold", "warm", "half", "mixed") if case["operation"] == "hydrate" else ("new",))
     assert case["digest"] in ("none", "crc32", "crc32+sha256")
-    assert (case["place"], case["chunk_bytes"], case["queue_depth"]) == ("host", 1 << 20, 2)
+    assert case["place"] == "host"
+    # The setting that was asked for, but what restores do by themselves and captures have no name for.
+    if case["operation"] == "hydrate" and case["threads"] != 8:
+        assert (case["chunk_bytes"], case["queue_depth"]) == (1 << 20, 2)
     assert case["threads"] >= 1
     assert len(case["samples_s"]) == len(case["residency_before"]) == 3
     assert case["median_s"] == pytest.approx(statistics.median(case["samples_s"]), abs=2e-6)
-    assert case["bytes_per_second"] == pytest.approx(payload_bytes / case["median_s"], rel=0.01)
+    assert case["payload_bytes"] in (payload_bytes, 64 << 14)  # the main blob, and an eighth of it in small extents
+    assert case["bytes_per_second"] == pytest.approx(case["payload_bytes"] / case["median_s"], rel=0.01)
     if case["cache"] == "half":
         assert case["ratio"] is case["ceiling"] is None
         assert all(0.4 <= fraction <= 0.6 for fraction in case["residency_before"])
@@ -103,12 +113,35 @@ def check_case(case: dict[str, Any], payload_bytes: int, medians: dict[str, int]
 
 def test_each_route_that_works_has_each_cache_state_and_digest(run: Any) -> None:
     results = json.loads((run[2] / "results.json").read_text(encoding="utf-8"))
-    rows = {(case["route"], case["digest"]) for case in results["cases"]}
+    whole = [case for case in results["cases"] if case["payload_bytes"] == results["payload_bytes"]]
+    captures = {(case["route"], case["digest"]) for case in whole if case["operation"] == "capture"}
+    restores = [case for case in whole if case["operation"] == "hydrate"]
+    rows = {(case["route"], case["digest"]) for case in restores}
     routes = {"buffered"} if "direct does not work here" in run[0].stdout else {"buffered", "direct"}
     # A state that could not be proved is called mixed, and is still a row.
     assert rows == {("auto", "crc32")} | {(route, d) for route in routes for d in ("none", "crc32", "crc32+sha256")}
-    full = [case["route"] for case in results["cases"] if case["digest"] == "crc32+sha256"]
-    assert sorted(full) == sorted(2 * list(routes))  # cold and warm
+    full = [(case["route"], case["asked"]["cache"]) for case in restores if case["digest"] == "crc32+sha256"]
+    assert set(full) == {(route, state) for route in routes for state in ("cold", "warm")}
+    assert captures == {(route, "crc32+sha256") for route in routes}
+
+
+def test_small_extents_are_a_part_of_every_calibration(run: Any) -> None:
+    results = json.loads((run[2] / "results.json").read_text(encoding="utf-8"))
+    small = [case for case in results["cases"] if case["payload_bytes"] != results["payload_bytes"]]
+    assert {(case["extents"], case["digest"]) for case in small} == {
+        (64, digest) for digest in ("none", "crc32", "crc32+sha256")
+    }
+    assert "64 x 16K" in run[0].stdout
+
+
+def test_each_state_has_a_recommendation_with_its_reason(run: Any) -> None:
+    results = json.loads((run[2] / "results.json").read_text(encoding="utf-8"))
+    found = {(entry["operation"], entry["cache"]): entry for entry in results["recommendation"]}
+    assert ("capture", "new") in found
+    assert {"warm"} <= {cache for _, cache in found}
+    for entry in found.values():
+        assert entry["why"]
+        assert f"\n  {entry['why'].partition('; ')[0]}\n" in run[0].stdout
 
 
 def test_results_name_no_path_and_no_host(run: Any) -> None:
@@ -124,6 +157,7 @@ def test_a_trace_has_the_threads_of_every_route(tmp_path: Path) -> None:
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     names = {event["name"] for event in events if event["ph"] == "X"}
     assert {"read", "digest", "send", "publish"} <= names
+    assert json.loads((tmp_path / "results.json").read_text())["trace"]["traceEvents"] == events
     assert "note: trace.json has a trace" in done.stdout
 
 
@@ -155,6 +189,9 @@ def test_the_sweep_adds_a_grid(tmp_path: Path) -> None:
     cases = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["cases"]
     settings = {(case["chunk_bytes"], case["queue_depth"], case["threads"]) for case in cases}
     assert len(settings) >= 12
+    swept = {(case["operation"], case["route"], case["digest"]) for case in cases if case["chunk_bytes"] == 16 << 20}
+    assert ("capture", "direct", "crc32+sha256") in swept
+    assert ("hydrate", "buffered", "none") in swept
     assert max(chunk * depth for chunk, depth, _ in settings) <= 512 << 20
 
 
@@ -180,3 +217,31 @@ def test_a_terminal_gets_a_bar_and_no_color_is_honoured(tmp_path: Path, no_color
     assert process.returncode == 0, seen
     assert b"restore" in seen
     assert bool(re.search(rb"\x1b\[[0-9;]*3[0-9]", seen)) is not no_color
+
+
+def test_minutes_are_spent_on_a_search(tmp_path: Path) -> None:
+    flags = ("--bytes=4MiB", "--device=host", "--minutes=0.5", f"--path={tmp_path}", f"--output={tmp_path}")
+    done = calibrate(*flags)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert results["request"]["minutes"] == 0.5
+    assert ", at most 0.5 minutes" in done.stdout
+    assert f"note: the search tried {len(results['trials'])} settings" in done.stdout
+    kinds = {(trial["operation"], trial["route"], trial["asked"]["cache"]) for trial in results["trials"]}
+    assert ("hydrate", "buffered", "warm") in kinds
+    assert ("capture", "direct", "new") in kinds
+    assert min(len(trial["samples_s"]) for trial in results["trials"]) >= 1
+    assert left_in(tmp_path) == ["results.json"]
+
+
+def test_minutes_that_do_not_suffice_are_said(tmp_path: Path) -> None:
+    flags = ("--bytes=64MiB", "--device=host", "--minutes=0.05", f"--path={tmp_path}", f"--output={tmp_path}")
+    done = calibrate(*flags)
+    if done.returncode == 0:
+        results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+        assert (results["complete"], bool(results["left_out"])) == (True, True)
+        assert "note: no time for " in done.stdout
+    else:
+        assert done.returncode == 2
+        assert "calibrate within 0.05 minutes: " in done.stderr
+        assert left_in(tmp_path) == []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import errno
 import fcntl
 import os
 import pathlib
-import shutil
 import struct
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,42 +17,20 @@ import pytest
 import coldsnap
 from coldsnap import sharing
 from tests.capture import helpers
+from tests.trust.file_systems import Image
+from tests.trust.place import Place
 
 MIB = 1 << 20
 _FIEMAP, _SHARED, _SYNC = 0xC020660B, 0x2000, 1
-_CLONE_NEWNS, _MS_REC_PRIVATE = 0x20000, 0x44000
-_MAKE = {"xfs": ["mkfs.xfs", "-q", "-m", "reflink=1"], "btrfs": ["mkfs.btrfs", "-q"]}
 
 
-def run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"{command[0]}: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
-
-
-@pytest.fixture(scope="module")
-def own_mounts() -> None:
-    """Nobody else sees what this process mounts."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    none = ctypes.c_char_p(None)
-    if libc.unshare(_CLONE_NEWNS) or libc.mount(none, b"/", none, ctypes.c_ulong(_MS_REC_PRIVATE), none):
-        pytest.skip(f"a mount namespace: {os.strerror(ctypes.get_errno())}")
-
-
-@pytest.fixture(params=sorted(_MAKE))
-def folder(request: pytest.FixtureRequest, tmp_path: pathlib.Path, own_mounts: None) -> Iterator[pathlib.Path]:
+@pytest.fixture(params=("btrfs", "xfs"))
+def folder(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[pathlib.Path]:
     """A folder on a file system that shares extents."""
-    make = _MAKE[request.param]
-    if shutil.which(make[0], path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None:
-        pytest.skip(f"{make[0]} is not installed")
-    image, mounted = tmp_path / "image", tmp_path / "mounted"
-    with image.open("wb") as file:
-        file.truncate(400 * MIB)
-    mounted.mkdir()
-    run("/usr/bin/env", "PATH=/usr/sbin:/sbin:/usr/bin:/bin", *make, str(image))
-    run("mount", "-o", "loop", str(image), str(mounted))
-    yield mounted
-    subprocess.run(["umount", str(mounted)], check=True)
+    with contextlib.ExitStack() as unwind:
+        yield Image(Place(tmp_path, monkeypatch, unwind), request.param).on
 
 
 def shared_bytes(path: pathlib.Path) -> int:

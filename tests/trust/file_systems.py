@@ -18,14 +18,15 @@ _FS_IOC_GETFSUUID = 0x80111500
 _MAKE = {
     "ext4": ("mkfs.ext4", "-q", "-I", "256"),
     "xfs": ("mkfs.xfs", "-q"),
+    "btrfs": ("mkfs.btrfs", "-q"),
     "coarse": ("mkfs.ext4", "-q", "-I", "128"),
 }
 # xfs makes none below 300 MiB; the images are sparse.
-_BYTES = {"ext4": 64 * MIB, "xfs": 320 * MIB, "coarse": 64 * MIB}
+_BYTES = {"ext4": 64 * MIB, "xfs": 400 * MIB, "btrfs": 400 * MIB, "coarse": 64 * MIB}
 
 
 @functools.cache
-def _own_mounts() -> None:
+def own_mounts() -> None:
     """From here on nobody else sees what this process mounts; skips, with the reason, where that is refused."""
     libc = ctypes.CDLL(None, use_errno=True)
     none = ctypes.c_char_p(None)
@@ -47,7 +48,7 @@ def needs_uuids(at: Place) -> None:
 
 def mount(at: Place, on: pathlib.Path, *words: str) -> pathlib.Path:
     """``mount WORDS ON``, until the case is over or `unmount` comes; nobody else sees it."""
-    _own_mounts()
+    own_mounts()
     on.mkdir(exist_ok=True)
     run_or_skip("mount", *words, str(on))
     at.unwind.callback(lambda: on.is_mount() and run("umount", "--lazy", str(on)))

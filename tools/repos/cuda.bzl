@@ -50,6 +50,19 @@ def _install_wheels(ctx):
     ctx.file(root + "/lib/libculibos.a", "!<arch>\n", executable = False)
     return ctx.path(root)
 
+def _terms(ctx, package, name):
+    """Puts the terms of a wheel of the lock, else those of the named toolkit, into the file `name`."""
+    locked = [line for line in ctx.read(ctx.attr.requirements).split("\n") if line.startswith(package + "==")]
+    folder = locked[0].split(" ")[0].replace("-", "_").replace("==", "-") if locked else package
+    found = [path for path in [
+        ctx.path("wheels/{}.dist-info/licenses/License.txt".format(folder)),
+        ctx.path("toolkit/EULA.txt"),
+    ] if path.exists]
+    if found:
+        ctx.symlink(found[0], name)
+    else:
+        ctx.file(name, "The terms of {} were not found where this was built.\n".format(package), executable = False)
+
 def _cuda_toolkit_impl(ctx):
     named = ctx.os.environ.get("COLDSNAP_CUDA")
     if named:
@@ -71,15 +84,13 @@ def _cuda_toolkit_impl(ctx):
     ctx.symlink(str(root) + "/include/cufile.h", "cufile/cufile.h")
     ctx.symlink(str(root) + "/include/nvtx3", "nvtx/nvtx3")
 
-    # The static runtime becomes part of our wheel; its terms go along.
-    terms = [path for path in [
-        ctx.path("wheels/{}.dist-info/{}".format(ctx.attr.runtime, name))
-        for name in ["License.txt", "licenses/License.txt", "licenses/LICENSE.txt"]
-    ] + [ctx.path("toolkit/EULA.txt")] if path.exists]
-    if terms:
-        ctx.symlink(terms[0], "LICENSE.txt")
+    # The static runtime and NVTX become part of our wheel; their terms and versions go along.
+    _terms(ctx, "nvidia-cuda-runtime", "LICENSE.txt")
+    _terms(ctx, "nvidia-nvtx", "LICENSE-nvtx.txt")
+    if named:
+        ctx.file("origin.lock", "# From COLDSNAP_CUDA: no version is known.\n", executable = False)
     else:
-        ctx.file("LICENSE.txt", "The terms of the CUDA toolkit were not found where this was built.\n", executable = False)
+        ctx.symlink(ctx.path(ctx.attr.requirements), "origin.lock")
     ctx.template("BUILD", ctx.attr.build_file, {"{lib}": lib}, executable = False)
 
 cuda_toolkit = repository_rule(
@@ -88,7 +99,6 @@ cuda_toolkit = repository_rule(
         "build_file": attr.label(mandatory = True),
         "folder": attr.string(mandatory = True, doc = "Where the wheels unpack to, below nvidia/."),
         "requirements": attr.label(mandatory = True, allow_single_file = True),
-        "runtime": attr.string(mandatory = True, doc = "Name and version of the runtime's wheel, as pip spells its folder."),
         "_python_repository": attr.label(default = "@pyenv//:BUILD"),
     },
     environ = ["COLDSNAP_CUDA"],

@@ -23,10 +23,28 @@ def _missing(ctx, what, prefixes):
         apt = ctx.attr.apt,
     ))
 
+def _package(ctx, file):
+    """What Debian's packages say of a file, as JSON; nothing of a file that they don't have."""
+    dpkg = ctx.which("dpkg-query")
+    owner = dpkg and ctx.execute([dpkg, "--search", str(file)])
+    if not owner or owner.return_code:
+        return "{}"
+    name = owner.stdout.split(": ")[0]
+    shown = ctx.execute([dpkg, "--show", "--showformat=${Package} ${Version} ${Architecture}", name])
+    if shown.return_code:
+        return "{}"
+    package, version, architecture = shown.stdout.split(" ")
+    system = [line for line in ctx.read("/etc/os-release").split("\n") if line.startswith("ID=")][0][len("ID="):].strip('"')
+    return json.encode({
+        "purl": "pkg:deb/{}/{}@{}?arch={}".format(system, package, version.replace(":", "%3A").replace("+", "%2B"), architecture),
+        "version": version,
+    })
+
 def _system_library_impl(ctx):
     named = [p for p in ctx.os.environ.get("COLDSNAP_DEPS", "").split(":") if p]
     prefixes = named + ["/usr", "/usr/local"]
 
+    taken = None  # a library where there is one, else headers
     for header in ctx.attr.headers:
         found = _first(ctx, [prefix + "/include/" + header for prefix in prefixes])
         if not found:
@@ -34,6 +52,7 @@ def _system_library_impl(ctx):
 
         # A folder of headers is linked as a whole: the library's headers name each other by relative paths.
         ctx.symlink(found, "include/" + header)
+        taken = found
 
     rpaths = {}
     for lib in ctx.attr.libs:
@@ -45,6 +64,7 @@ def _system_library_impl(ctx):
         if not found:
             _missing(ctx, lib, prefixes)
         ctx.symlink(found, "lib/" + lib)
+        taken = found
 
         # The loader knows /usr by itself; another prefix has to be written into what links the library.
         if not str(found).startswith("/usr/"):
@@ -57,6 +77,7 @@ def _system_library_impl(ctx):
     else:
         ctx.file("LICENSE.txt", "The terms of {} were not found where this was built.\n".format(ctx.name), executable = False)
 
+    ctx.file("package.json", _package(ctx, taken), executable = False)
     ctx.file("defs.bzl", '"""Written by tools/repos/system.bzl."""\n\nRPATHS = {}\n'.format(repr(rpaths.keys())))
     ctx.template("BUILD", ctx.attr.build_file, executable = False)
 

@@ -23,9 +23,8 @@ def metadata(plan: dict) -> str:
         f"Version: {plan['version']}",
         f"Summary: {plan['summary']}",
         f"Requires-Python: {plan['requires_python']}",
+        f"License-Expression: {plan['licence_expression']}",
     ]
-    if plan["licence_expression"]:
-        lines.append(f"License-Expression: {plan['licence_expression']}")
     lines += [f"License-File: {name}" for name in sorted(plan["licences"])]
     lines += [f"Requires-Dist: {requirement}" for requirement in plan["requires"]]
     for extra, requirements in sorted(plan["extras"].items()):
@@ -51,6 +50,8 @@ def main() -> None:
     contents = {path: pathlib.Path(source).read_bytes() for path, source in plan["members"].items()}
     for name, source in plan["licences"].items():
         contents[f"{info}/licenses/{name}"] = pathlib.Path(source).read_bytes()
+    sbom = pathlib.Path(plan["sbom"])
+    contents[f"{info}/sboms/{sbom.name}"] = sbom.read_bytes()
     contents[f"{info}/METADATA"] = metadata(plan).encode()
     wheel = f"Wheel-Version: 1.0\nGenerator: coldsnap\nRoot-Is-Purelib: false\nTag: {plan['tag']}\n"
     contents[f"{info}/WHEEL"] = wheel.encode()

@@ -178,6 +178,7 @@ _ENVIRONMENTS = {
     "engine": "@pyenv_engine//:env",
     "lint": "@lint_env//:env",
     "peers": "@pyenv_peers//:env",
+    "sbom": "@pyenv_sbom//:env",
     "torch": "@pyenv_torch//:env",
 }
 
@@ -209,7 +210,8 @@ def coldsnap_py_test(name, srcs, env = "base", size = "small", **kwargs):
     Args:
         name: Name of the target.
         srcs: Test files, helpers and conftest.py.
-        env: "base", "torch" for the environment that has torch, or "engine" for torch and vLLM on the CPU.
+        env: "base", "torch" for the environment that has torch, "sbom" for the schema of a bill of materials, or
+            "engine" for torch and vLLM on the CPU.
         size: As for every test.
         **kwargs: data, deps, environment (a dict of variables), args (for pytest), tags ...
     """

@@ -1,6 +1,7 @@
 """A wheel: Python sources, extension modules and what goes beside them, as one installable file."""
 
 load(":python.bzl", "PySourcesInfo", "ToolsetInfo")
+load(":sbom.bzl", "SbomInfo")
 
 _ARCHITECTURES = {"aarch64": "aarch64", "k8": "x86_64"}
 
@@ -24,6 +25,12 @@ def _wheel_impl(ctx):
     for target, name in ctx.attr.licences.items():
         for file in target[DefaultInfo].files.to_list():
             licences[name or file.basename] = file
+    sbom = ctx.attr.sbom[SbomInfo]
+    expressions = [ctx.attr.licence]
+    for component in sbom.components:
+        if component.licence_text:
+            licences["third_party/{}.txt".format(component.name)] = component.licence_text
+            expressions += [part for part in component.licence.split(" AND ") if part not in expressions]
 
     plan = ctx.actions.declare_file(ctx.label.name + ".json")
     ctx.actions.write(plan, json.encode({
@@ -36,14 +43,15 @@ def _wheel_impl(ctx):
         "extras": ctx.attr.extras,
         "requires_python": toolset.requires,
         "summary": ctx.attr.summary,
-        "licence_expression": ctx.attr.licence_expression,
+        "licence_expression": " AND ".join(expressions),
+        "sbom": sbom.sbom.path,
         "tag": tag,
         "version": ctx.attr.version,
     }))
     ctx.actions.run(
         executable = ctx.executable._writer,
         arguments = [plan.path, wheel.path],
-        inputs = [plan] + members.values() + licences.values() + ctx.files.description,
+        inputs = [plan, sbom.sbom] + members.values() + licences.values() + ctx.files.description,
         outputs = [wheel],
         mnemonic = "Wheel",
         progress_message = "Packing {}".format(wheel.basename),
@@ -58,10 +66,11 @@ coldsnap_py_wheel = rule(
         "distribution": attr.string(mandatory = True),
         "entry_points": attr.string_list_dict(doc = "Group -> lines `name = module:object`."),
         "extras": attr.string_list_dict(doc = "Extra -> requirements."),
-        "licence_expression": attr.string(),
+        "licence": attr.string(doc = "SPDX expression of our own part.", mandatory = True),
         "licences": attr.label_keyed_string_dict(allow_files = True, doc = "Files -> name in the wheel, or empty for their own."),
         "platform": attr.string(default = "manylinux_2_34"),
         "requires": attr.string_list(),
+        "sbom": attr.label(doc = "Lists what the wheel carries, whose terms go along.", mandatory = True, providers = [SbomInfo]),
         "summary": attr.string(),
         "version": attr.string(mandatory = True),
         "_toolset": attr.label(default = "@pyenv//:env", providers = [ToolsetInfo]),

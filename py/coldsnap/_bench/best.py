@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from coldsnap import errors, profile
+from coldsnap._bench import recommend
 
 
 def write_profile(folder: Path, device: str, document: dict[str, Any], commit: str) -> list[str]:
     """Write the profile that later restores read; give a note where that is not possible."""
 
     def best_of(route: str, cache: str) -> profile.Best | None:
-        rows = [row for row in document["cases"] if (row["route"], row["digest"]) == (route, "crc32+sha256")]
-        row = max((row for row in rows if row["cache"] == cache), key=lambda row: row["bytes_per_second"], default=None)
+        row = recommend.best_of(recommend.restores_of(document, route, cache), route, document["request"])
         if row is None:
             return None
         return profile.Best(row["threads"], row["chunk_bytes"], row["queue_depth"], float(row["bytes_per_second"]))

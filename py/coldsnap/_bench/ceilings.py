@@ -28,12 +28,14 @@ from coldsnap._bench.sizes import MIB
 
 RAW_DIRECT_READ = "raw_direct_read"
 RAW_BUFFERED_READ = "raw_buffered_read"
+RAW_HALF_READ = "raw_half_read"
 DIRECT_READ_HASHED = "direct_read_hashed"
 RAW_DIRECT_WRITE = "raw_direct_write"
 PAGE_CACHE_READ = "page_cache_read"
 MEMORY_COPY = "memory_copy"
 PINNED_H2D = "pinned_h2d"
 PINNED_D2H = "pinned_d2h"
+PROCESSORS = "processors"
 
 _HUGE_PAGE = 2 * MIB
 _RAW_BLOCK = 4 * MIB  # large enough that neither the drive nor Python's part of a call sets the pace
@@ -44,7 +46,6 @@ _HASH_BLOCK = 1 * MIB  # of what is hashed right after it was read
 _LINK_BLOCK = 64 * MIB  # large enough that a copy's start costs nothing
 _COPY_BYTES = 256 * MIB
 _DIGEST_BYTES = 32 * MIB
-_WRITE_BYTES = 256 * MIB
 _ALIGN = 65536
 
 
@@ -53,7 +54,8 @@ class Ceiling:
     """One ceiling: `samples` in bytes per second, one per call of `sample`.
 
     `mixed` is set once a sample that should have been cold or warm was not proved so; such a ceiling bounds nothing.
-    `refused` holds the system's words when this kind of access does not work here at all.
+    `refused` holds the system's words when this kind of access does not work here at all. The first `earlier` samples
+    are an interrupted calibration's, which this one goes on with.
     """
 
     family: str
@@ -62,11 +64,32 @@ class Ceiling:
     samples: list[float] = field(default_factory=list)
     mixed: bool = False
     refused: str = ""
+    earlier: int = 0
+
+    @property
+    def key(self) -> str:
+        """What tells it apart from the others, whatever is found out about it."""
+        return f"{self.family}.t{self.threads}"
+
+    @property
+    def kin(self) -> str:
+        """What it costs about as much time as."""
+        return self.family
+
+    @property
+    def nbytes(self) -> int:
+        """0: its time is known from its own samples alone."""
+        return 0
+
+    @property
+    def taken(self) -> int:
+        """How many samples this calibration took."""
+        return len(self.samples) - self.earlier
 
     @property
     def name(self) -> str:
         """Its name in results.json: family, threads, and ``mixed`` where its cache state was not proved."""
-        return f"{self.family}.t{self.threads}" + (".mixed" if self.mixed else "")
+        return self.key + (".mixed" if self.mixed else "")
 
     @property
     def label(self) -> str:
@@ -113,6 +136,17 @@ def cold_reads(blob: Path, ladder: list[int]) -> list[Ceiling]:
     return [Ceiling(family, count, measure) for family, counts in kinds for count in counts]
 
 
+def half_reads(blob: Path, ladder: list[int]) -> list[Ceiling]:
+    """Plain reads of the half-cached file, which bound nothing: whoever reads each half its own way is faster."""
+
+    def measure(ceiling: Ceiling) -> float:
+        if not cache.is_half(cache.make_half(blob)):
+            ceiling.mixed = True
+        return _read_rate(blob, ceiling.threads, _RAW_BLOCK, direct=False)
+
+    return [Ceiling(RAW_HALF_READ, ladder[-1], measure)]
+
+
 def hashed_reads(blob: Path, ladder: list[int]) -> list[Ceiling]:
     """Raw direct reads of the cold file whose bytes are hashed right after, by zlib and hashlib in the same threads.
 
@@ -146,13 +180,17 @@ def cached_reads(blob: Path, ladder: list[int]) -> list[Ceiling]:
     return [Ceiling(PAGE_CACHE_READ, count, measure) for count in ladder]
 
 
-def direct_writes(folder: Path, source: HostArena, count: int) -> list[Ceiling]:
-    """Raw direct write of at most 256 MiB to a new file, allocated first and `fdatasync`ed, both within the time."""
+def direct_writes(folder: Path, source: HostArena, nbytes: int, ladder: list[int]) -> list[Ceiling]:
+    """Raw direct writes of `nbytes` to a new file, allocated first and `fdatasync`ed, both within the time.
+
+    `source` is written again and again until they are full: a capture writes random bytes too, and a drive's own cache
+    is as much of a help to both.
+    """
 
     def measure(ceiling: Ceiling) -> float:
-        return _write_rate(folder / "raw-write", source, ceiling.threads)
+        return _write_rate(folder / "raw-write", source, nbytes, ceiling.threads)
 
-    return [Ceiling(RAW_DIRECT_WRITE, count, measure)]
+    return [Ceiling(RAW_DIRECT_WRITE, count, measure) for count in ladder]
 
 
 def copies_and_digests(source: HostArena, cores: int) -> list[Ceiling]:
@@ -184,6 +222,21 @@ def copies_and_digests(source: HostArena, cores: int) -> list[Ceiling]:
     counts = sorted({1, cores})
     kinds = ((MEMORY_COPY, copy), ("crc32", digest(_native.crc32)), ("sha256t", digest(_native.sha256t)))
     return [Ceiling(family, count, measure) for family, measure in kinds for count in counts]
+
+
+def processors(source: HostArena, cores: int, part: str) -> Ceiling:
+    """sha256t on all processors in the rounds of one part: how much of them this calibration had there."""
+
+    def measure(ceiling: Ceiling) -> float:
+        size = min(_DIGEST_BYTES, source.nbytes)
+        wall_s = threads.run(ceiling.threads, lambda index, _: _discard(_native.sha256t(source.bytes[:size])))
+        return size * ceiling.threads / wall_s
+
+    return Ceiling(f"{PROCESSORS}_{part}", cores, measure)
+
+
+def _discard(_: object) -> None:
+    pass
 
 
 def pinned_copies(device: str, payload_bytes: int) -> list[Ceiling]:
@@ -243,19 +296,22 @@ def _buffers(count: int, nbytes: int) -> list[memoryview]:
     return [whole[at : at + nbytes].data for at in range(start, start + count * step, step)]
 
 
-def _write_rate(path: Path, source: HostArena, count: int) -> float:
+def _write_rate(path: Path, source: HostArena, nbytes: int, count: int) -> float:
     """Write a new file with O_DIRECT, sync it, remove it; give bytes per second up to the end of the sync."""
-    total = min(source.nbytes, _WRITE_BYTES) // _ALIGN * _ALIGN
+    total = max(_ALIGN, nbytes // _ALIGN * _ALIGN)
+    size = min(_RAW_BLOCK, source.nbytes // _ALIGN * _ALIGN)
+    period = source.nbytes // size * size
     doing = f"write {total} bytes to {path.name} with O_DIRECT by {count} threads"
     handle = _open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_DIRECT, doing)
     try:
         view = source.bytes.data
 
-        offsets = itertools.count(0, _RAW_BLOCK)
+        offsets = itertools.count(0, size)
 
         def work(_: int, stopped: threads.Stopped) -> None:
             while (offset := next(offsets)) < total and not stopped():
-                block = view[offset : min(offset + _RAW_BLOCK, total)]
+                start = offset % period
+                block = view[start : start + min(size, total - offset)]
                 got = os.pwritev(handle, [block], offset)
                 if got < len(block):
                     raise errors.IoError(f"{doing}: wrote {got} of {len(block)} bytes at {offset}")

@@ -94,18 +94,23 @@ def require_memory(payload_bytes: int, ring_bytes: int, *, on_host: bool) -> Non
         )
 
 
-def require_space(folder: Path, payload_bytes: int) -> None:
+def require_space(folder: Path, payload_bytes: int, copies: float = 1.0) -> None:
     """Refuse a blob that would fill the file system of `folder`.
 
+    Args:
+        folder: Where.
+        payload_bytes: Of the blob.
+        copies: How many times the payload will be there at the same time.
     Raises:
-        RequestInvalidError: After 1.1 x `payload_bytes` less than 5 % of the file system would be free; the message has
+        RequestInvalidError: After 1.1 x `payload_bytes` x `copies` less than 5 % of the file system would be free; the message has
             the numbers. Nothing was written.
     """
     facts = os.statvfs(folder)
     free, total = facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
-    need, keep = int(payload_bytes * SPACE_FACTOR), int(total * LEFT_FREE)
+    each = SPACE_FACTOR * copies
+    need, keep = int(payload_bytes * each), int(total * LEFT_FREE)
     if need + keep > free:
-        largest = max(0, int((free - keep) / SPACE_FACTOR)) // MIB * MIB
+        largest = max(0, int((free - keep) / each)) // MIB * MIB
         remedy = f"give at most --bytes={largest}, or another --path" if largest else "give another --path"
         raise errors.RequestInvalidError(
             f"write a blob of {payload_bytes} bytes into {folder}: that takes up to {need} bytes and must leave 5 % "

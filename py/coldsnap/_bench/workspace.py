@@ -32,11 +32,15 @@ _folders: set[Path] = set()
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked us to stop. `exit_code` is what a shell would report: 130 for SIGINT, 143 for SIGTERM."""
+    """A signal asked us to stop. `exit_code` is what a shell would report: 130 for SIGINT, 143 for SIGTERM.
+
+    `kept` says what there is of the results.
+    """
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(signum).name}")
         self.exit_code = 128 + signum
+        self.kept = "no results were written"
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
 """What a start spent its time on: marks of the starting process, of the asking one, and of the engine's own log.
 
-vLLM is not changed and not told that it is measured. Its log lines are stamped when they arrive, which a logging handler
-that flushes each line makes good to a millisecond or so. A line that carries seconds of its own gives the beginning of
-what it closes. What a version does not log has no mark, and a phase without both of its marks is null: never guessed.
+vLLM is not changed and not told that it is measured. Its log lines are stamped when they arrive; its handler flushes each
+of them. A line that carries seconds of its own gives the beginning of what it closes. What a version does not log has no
+mark, and a phase without both of its marks is null: never guessed.
 
-The lines are those of vLLM 0.24 to 0.33; versions differ in which of them they write.
+The lines are those of vLLM 0.26, by its source, and of 0.32, as recorded; versions differ in which of them they write.
 """
 
 from __future__ import annotations

@@ -1,0 +1,122 @@
+"""A process whose output is stamped line by line, and which never outlives its block, nor do those that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from bench.startup.phases import Line
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_GRACE_S = 20.0  # for an engine that is asked to end: it then removes its shared memory
+_GONE_S = 5.0  # what the kernel needs to end a killed group, at most
+_LAST_LINES = 4
+
+
+class Process:
+    """Runs a command in a process group of its own; use it in a ``with`` block."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.lines: list[Line] = []
+        # A signal between the birth of the process and the block that ends it would leave it to itself.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            self.spawned_s = time.monotonic()
+            self._process = subprocess.Popen(
+                command,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_as_born,
+            )
+            self._reader = threading.Thread(target=self._read, daemon=True)
+            self._reader.start()
+        except BaseException:
+            _unblock()
+            raise
+
+    def __enter__(self) -> Process:
+        try:
+            _unblock()
+        except BaseException:  # the signal that was held back: the block, and so its end, is never reached
+            self.end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def since_spawn(self, moment_s: float) -> float:
+        """Seconds between the spawn and a moment on the monotonic clock, which all processes share."""
+        return moment_s - self.spawned_s
+
+    def wait(self, limit_s: float) -> bool:
+        """Wait for the process's own end; False where it did not come within `limit_s` seconds."""
+        try:
+            self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def end(self) -> None:
+        """End the process: it is asked first; then it and all that it started are killed."""
+        if self.alive:
+            self._process.send_signal(signal.SIGINT)
+            self.wait(_GRACE_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        until = time.monotonic() + _GONE_S
+        while members_of(self._process.pid) and time.monotonic() < until:
+            time.sleep(0.01)
+        self._process.wait()
+        self._reader.join(_GONE_S)
+
+    def last_words(self) -> str:
+        """How the process ended, and its last lines, in one line; waits for that end."""
+        code = self._process.wait()
+        how = f"exit code {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}"
+        texts = [text.strip() for _, text in self.lines if text.strip()]
+        return f"{how}: {' | '.join(texts[-_LAST_LINES:])[-800:]}"
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as stream:
+            for raw in stream:
+                self.lines.append((time.monotonic() - self.spawned_s, raw.decode(errors="replace").rstrip("\n")))
+
+
+def members_of(group: int) -> list[int]:
+    """The processes of a group that still run; one that waits to be reaped, which may take its reaper seconds, does not."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            # The second field is the command in parentheses and may hold anything, so count from the last one.
+            state, _, its_group = path.read_text(errors="replace").rpartition(")")[2].split()[:3]
+            if its_group == str(group) and state not in "ZX":
+                found.append(int(path.parent.name))
+    return found
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+
+def _as_born() -> None:
+    """In the child: it can be asked to end, also where whoever started us has us ignore that, as nohup does."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _unblock()

@@ -1,0 +1,3 @@
+"""Only a version, for the engine beside it."""
+
+__version__ = "0"

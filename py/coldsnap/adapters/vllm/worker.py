@@ -24,7 +24,7 @@ from coldsnap.adapters import verdict
 from coldsnap.adapters.verdict import Outcome
 from coldsnap.adapters.vllm import compat, lines, pool
 from coldsnap.adapters.vllm.kept import keep, remember
-from coldsnap.adapters.vllm.weights import RELOAD, Weights, opened
+from coldsnap.adapters.vllm.weights import ANEW, Weights, opened
 from coldsnap.adapters.walker import Walked
 from coldsnap.receipts import Receipt
 
@@ -152,7 +152,7 @@ def _filled(weights: Weights, walked: Walked) -> Receipt:
         receipt, outcomes = _in_all(f"hydrate the engine's weights from artifact {root[:12]}", fill, _moved)
     except errors.Error as failure:
         remember(root, failure, "no start restores it", otherwise="restore from it no more")
-        failure.remedy = f"{failure.remedy}; until then the weights mean nothing: {RELOAD}".removeprefix("; ")
+        failure.remedy = f"{failure.remedy}; until then the weights mean nothing: {ANEW}".removeprefix("; ")
         raise
     keep(receipt)
     if compat.ranks().rank == 0:

@@ -85,7 +85,7 @@ def test_damage_of_one_rank_fails_both_and_is_remembered(tmp_path: pathlib.Path)
         (1, "shard-00-01-00"),
     ]
     assert answered(answer, 4) == answered(answer, 0)
-    for part in ("rank 1: ", "is now under quarantine", "mean nothing: wake the engine"):
+    for part in ("rank 1: ", "is now under quarantine", "mean nothing: start the engine anew"):
         assert part in failed(answer, 5)
     assert [each["equal"] for each in answered(answer, 6)] == [True, False]
     first, second = answered(answer, 7)
@@ -106,5 +106,5 @@ def test_weights_of_no_artifact_are_left_alone(tmp_path: pathlib.Path) -> None:
     ):
         assert why in failed(answer, 1), answer.log[-4000:]
         assert why in failed(answer, 2)
-        assert "reload_weights" in failed(answer, 1)
+        assert "start the engine anew" in failed(answer, 1)
         assert answered(answer, 3) == answered(answer, 0)

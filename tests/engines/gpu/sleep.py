@@ -36,8 +36,7 @@ _WAYS: dict[str, tuple[str, list[list[Any]]]] = {
     "hydrate": ("coldsnap", [_ASK, _SLEEP, _WAKE_WEIGHTS, _HYDRATE, _VERIFY, _WAKE_CACHE, _ASK] * 2),
     "hydrate-asleep": ("coldsnap", [_ASK, _SLEEP, _HYDRATE, _VERIFY, _WAKE, _ASK] * 2),
     "release": ("coldsnap", [_ASK, _RELEASE, _HYDRATE, _VERIFY, _ASK]),
-    "reload": ("coldsnap", [_ASK, _SLEEP, _WAKE_WEIGHTS, _RELOAD, _WAKE_CACHE, _ASK]),
-    "reload-auto": ("auto", [_ASK, _SLEEP, _WAKE_WEIGHTS, _RELOAD, _WAKE_CACHE, _ASK]),
+    "reload": ("auto", [_ASK, _SLEEP, _WAKE_WEIGHTS, _RELOAD, _WAKE_CACHE, _ASK]),
 }
 
 

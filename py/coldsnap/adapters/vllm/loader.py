@@ -14,7 +14,6 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -57,10 +56,6 @@ class ColdsnapLoader(BaseModelLoader):
     def load_weights(self, model: torch.nn.Module, model_config: ModelConfig) -> None:
         """Load the checkpoint anew into a model that is there: the engine's own loader's business."""
         compat.own_loader(self.load_config).load_weights(model, model_config)
-
-    def get_all_weights(self, model_config: ModelConfig, model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-        """The checkpoint's tensors, for an engine that reloads its weights: the engine's own loader's business, too."""
-        return compat.own_loader(self.load_config).get_all_weights(model_config, model)
 
     def load_model(self, vllm_config: VllmConfig, model_config: ModelConfig, prefix: str = "") -> torch.nn.Module:
         """The finished model: restored, or loaded by the engine's own loader.

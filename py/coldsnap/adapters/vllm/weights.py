@@ -23,7 +23,8 @@ from coldsnap.artifact import Artifact, open_artifact
 from coldsnap.hydrate import Hydrator
 from coldsnap.receipts import Receipt
 
-RELOAD = 'wake the engine and have it reload its weights: collective_rpc("reload_weights")'
+# vLLM's own way back builds on how it loaded a model, which a restored one was not.
+ANEW = "start the engine anew"
 _SHOWN = 5
 
 
@@ -43,14 +44,14 @@ def opened(worker: Any, named: str | None = None) -> Iterator[Weights]:
     if not why and mine is None:
         why = "this start neither captured nor restored them, for the reason that its log has"
     if why or mine is None:
-        raise errors.PolicyRefusedError(f"the weights belong to no artifact: {why}", stage="open", remedy=RELOAD)
+        raise errors.PolicyRefusedError(f"the weights belong to no artifact: {why}", stage="open", remedy=ANEW)
     with _artifact(mine.path if named is None else named, mine) as artifact:
         if artifact.scalars[STRATEGY] == "loaded":
             raise errors.PolicyRefusedError(
                 f"artifact {artifact.artifact_root[:12]} has the weights as they were before post-processing (strategy "
                 "loaded), and the engine's are finished",
                 stage="open",
-                remedy=RELOAD,
+                remedy=ANEW,
             )
         yield Weights(worker, artifact)
 
@@ -70,7 +71,7 @@ def _artifact(path: str, mine: Started) -> Iterator[Artifact]:
             raise errors.PolicyRefusedError(
                 f"artifact {artifact.artifact_root[:12]} is of another start: {_some(unlike)}",
                 stage="open",
-                remedy=RELOAD,
+                remedy=ANEW,
             )
         yield artifact
 
@@ -100,7 +101,7 @@ class Weights:
             raise errors.QuarantinedError(
                 f"artifact {root[:12]} is under quarantine ({record.code}: {record.message})",
                 stage="open",
-                remedy=RELOAD,
+                remedy=ANEW,
             )
 
     def look(self) -> Walked:
@@ -154,12 +155,12 @@ class Weights:
                 f"{nbytes} bytes of the engine's weights are in no tensor that was captured, the largest {hidden[0].nbytes} "
                 f"at {hidden[0].address:#x}",
                 stage="open",
-                remedy=RELOAD,
+                remedy=ANEW,
             )
 
 
 def _unlike(what: str, found: list[str]) -> errors.LayoutError:
-    return errors.LayoutError(f"{len(found)} weights {what}: {_some(found)}", stage="open", remedy=RELOAD)
+    return errors.LayoutError(f"{len(found)} weights {what}: {_some(found)}", stage="open", remedy=ANEW)
 
 
 def _some(found: list[str]) -> str:

@@ -24,7 +24,7 @@ from coldsnap.adapters import verdict
 from coldsnap.adapters.verdict import Outcome
 from coldsnap.adapters.vllm import compat, lines, pool
 from coldsnap.adapters.vllm.kept import keep, remember
-from coldsnap.adapters.vllm.weights import RELOAD, Weights, opened
+from coldsnap.adapters.vllm.weights import ANEW, Weights, opened
 from coldsnap.adapters.walker import Walked
 from coldsnap.receipts import Receipt
 
@@ -34,7 +34,10 @@ _Done = TypeVar("_Done")
 
 
 class WorkerExtension:
-    """What ``--worker-extension-cls`` mixes into each worker. Answers are plain dictionaries, one for each rank."""
+    """What ``--worker-extension-cls`` mixes into each worker. Answers are plain dictionaries, one for each rank.
+
+    Of several ranks the last one raises, what the first that failed met; its number is in the message.
+    """
 
     def coldsnap_release(self) -> dict[str, Any]:
         """Give the memory of the weights back to the driver and keep its addresses; what is in it is lost.
@@ -47,7 +50,7 @@ class WorkerExtension:
             PolicyRefusedError: The engine has no sleep mode, its weights are asleep, or `coldsnap_hydrate` could not bring
                 them back. Nothing was released, in no rank.
         """
-        return _release(self)
+        return _said(lambda: _release(self))
 
     def coldsnap_hydrate(self, artifact: str | None = None) -> dict[str, Any]:
         """Fill the weights where they are, from the artifact that this start captured or restored, verified.
@@ -64,7 +67,7 @@ class WorkerExtension:
             DataLossError, and others as of `coldsnap.hydrate`: A rank failed while it was filled, and its weights are 0xFF.
                 After a failure of the data the artifact is under quarantine.
         """
-        return _hydrate(self, artifact)
+        return _said(lambda: _hydrate(self, artifact))
 
     def coldsnap_verify(self, artifact: str | None = None) -> dict[str, Any]:
         """Compare the weights where they are with the digests of the artifact; nothing is written to them.
@@ -77,7 +80,22 @@ class WorkerExtension:
         Raises:
             PolicyRefusedError, LayoutError: They can't be compared: asleep, or not where or what they were.
         """
-        return _verify(self, artifact)
+        return _said(lambda: _verify(self, artifact))
+
+
+def _said(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a call gives, in every rank; a failure, which all ranks know, is raised by the last one alone.
+
+    vLLM reads the answers by rank and leaves off at the first failure. What it leaves would be taken for answers to the
+    next calls.
+    """
+    try:
+        return call()
+    except errors.Error as failure:
+        ranks = compat.ranks()
+        if ranks.rank == ranks.size - 1:
+            raise
+        return {"rank": ranks.rank, "error": failure.code}
 
 
 def _release(worker: Any) -> dict[str, Any]:
@@ -134,7 +152,7 @@ def _filled(weights: Weights, walked: Walked) -> Receipt:
         receipt, outcomes = _in_all(f"hydrate the engine's weights from artifact {root[:12]}", fill, _moved)
     except errors.Error as failure:
         remember(root, failure, "no start restores it", otherwise="restore from it no more")
-        failure.remedy = f"{failure.remedy}; until then the weights mean nothing: {RELOAD}".removeprefix("; ")
+        failure.remedy = f"{failure.remedy}; until then the weights mean nothing: {ANEW}".removeprefix("; ")
         raise
     keep(receipt)
     if compat.ranks().rank == 0:
@@ -148,14 +166,16 @@ def _moved(receipt: Receipt) -> Outcome:
 
 def _verify(worker: Any, named: str | None) -> dict[str, Any]:
     begin = time.monotonic()
-    with opened(worker, named) as weights:
-        if pool.is_asleep(worker):
-            raise errors.PolicyRefusedError(
-                "verify the engine's weights: they are asleep",
-                stage="open",
-                remedy='call wake_up(tags=["weights"]) before',
-            )
-        different = weights.changed(weights.look())
+    with contextlib.ExitStack() as stack:
+
+        def compared() -> tuple[Weights, list[str]]:
+            weights = stack.enter_context(opened(worker, named))
+            if pool.is_asleep(worker):
+                remedy = 'call wake_up(tags=["weights"]) before'
+                raise errors.PolicyRefusedError("they are asleep", stage="open", remedy=remedy)
+            return weights, weights.changed(weights.look())
+
+        (weights, different), _ = _in_all("verify the engine's weights", compared)
         return _answer(
             weights,
             payload_bytes=weights.artifact.payload_bytes,

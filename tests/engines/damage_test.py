@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import collections
-import json
-
 import pytest
 
 from tests.engines import models
 from tests.engines.cases import Copies, artifacts, by_coldsnap, flip, require, why_normal
-from tests.engines.harness import Answer, Place, Start
-
-Answers = dict[str, list[Answer]]
+from tests.engines.harness import Answers, Place, Start
 
 
 @pytest.fixture(scope="module")
@@ -20,20 +15,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     folder = tmp_path_factory.mktemp("damage")
     model = models.make("dense", folder / "model")
     other = models.make("dense", folder / "other", seed=2)
-    edited = models.make("dense", folder / "edited")
-    config = json.loads((edited / "config.json").read_text())
-    config["rope_parameters"]["rope_theta"] = 5000.0
-    (edited / "config.json").write_text(json.dumps(config))
+    edited = models.edited(models.make("dense", folder / "edited"), rope_theta=5000.0)
+    copies, found = Copies(folder, folder / "store"), Answers(Place(folder))
 
-    copies = Copies(folder, folder / "store")
-    place = Place(folder)
-    found: Answers = collections.defaultdict(list)
-
-    def run(**starts: Start) -> None:
-        for name, answer in zip(starts, place.start(*starts.values()), strict=True):
-            found[name].append(answer)
-
-    run(normal=Start(model), captured=by_coldsnap(Start(model), copies.store))
+    found.run(normal=Start(model), captured=by_coldsnap(Start(model), copies.store))
     require(found["captured"][0], found["normal"][0], "captured")
     (artifact,) = artifacts(copies.store)
 
@@ -42,7 +27,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     blob = copies.blob("cut")
     with blob.open("r+b") as file:
         file.truncate(blob.stat().st_size - 4096)
-    run(
+    found.run(
         flipped=flipped,
         cut=cut,
         other=copies.start("other", Start(other)),
@@ -52,8 +37,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
         named=copies.start("named", Start(other), artifact=artifact),
         insisted=copies.start("insisted", Start(other), mode="restore", artifact=artifact),
     )
-    run(flipped=flipped, cut=copies.start("cut", Start(model), mode="restore"))
-    run(flipped=flipped)
+    found.run(flipped=flipped, cut=copies.start("cut", Start(model), mode="restore"))
+    found.run(flipped=flipped)
     return found
 
 

@@ -8,6 +8,7 @@ The wheel is unpacked as pip would, so that vLLM finds the entry point as it doe
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -26,8 +27,8 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.engines import plain_layers
 from tests.engines.models import MEDIA
-from tests.engines.plain_layers import VARIABLE as PLAIN_LAYERS
 
 PROMPTS = [[1, 2, 3, 4, 5, 6, 7], [200, 150, 100]]
 TOKENS = 12
@@ -39,7 +40,10 @@ _IMAGE_SIDE = 56  # pixels; four tokens
 _SITE = """import sys, types
 sys.modules["torchvision._meta_registrations"] = types.ModuleType("torchvision._meta_registrations")
 """
-_ENTRY_POINTS = "[vllm.general_plugins]\ncoldsnap_plain_layers = tests.engines.plain_layers:register\n"
+_ENTRY_POINTS = """[vllm.general_plugins]
+coldsnap_hidden_tensors = tests.engines.hidden_tensors:register
+coldsnap_plain_layers = tests.engines.plain_layers:register
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +166,7 @@ class Place:
             "LC_ALL": "C.UTF-8",
             "OMP_NUM_THREADS": "1",
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
-            PLAIN_LAYERS: "1" if start.plain else "0",
+            plain_layers.VARIABLE: plain_layers.TENSORS if start.plain else "0",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": f"{self._packages}:{root}",
             "PYTHONSAFEPATH": "1",
@@ -219,6 +223,19 @@ class Place:
             server = Server(port, str(start.model), folder)
             server.await_ready(process)
             yield server
+
+
+class Answers(collections.defaultdict[str, list[Answer]]):
+    """Answers by the names of starts, in the order of a name's starts: for tests that share them."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(list)
+        self._place = place
+
+    def run(self, **starts: Start) -> None:
+        """Run starts beside each other, as `Place.start` does."""
+        for name, answer in zip(starts, self._place.start(*starts.values()), strict=True):
+            self[name].append(answer)
 
 
 def receipts_in(folder: pathlib.Path) -> list[dict[str, Any]]:

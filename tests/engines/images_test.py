@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import pathlib
 
@@ -11,9 +10,8 @@ import pytest
 import coldsnap
 from tests.engines import models
 from tests.engines.cases import artifacts, by_coldsnap, require, why_normal
-from tests.engines.harness import Answer, Place, Start
+from tests.engines.harness import Answers, Place, Start
 
-Answers = dict[str, list[Answer]]
 _TEXT_ONLY = {
     "switch": {"language_model_only": True},
     "limits": {"limit_mm_per_prompt": {"image": 0, "video": 0}},
@@ -36,26 +34,21 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     whole = Start(model, image=1)
     text = {name: Start(model, engine=engine) for name, engine in _TEXT_ONLY.items()}
     stores = {name: folder / f"store-{name}" for name in _TEXT_ONLY}
-    place = Place(folder)
-    found: Answers = collections.defaultdict(list)
+    found = Answers(Place(folder))
 
-    def run(**starts: Start) -> None:
-        for name, answer in zip(starts, place.start(*starts.values()), strict=True):
-            found[name].append(answer)
-
-    run(
+    found.run(
         normal=whole,
         other_image=dataclasses.replace(whole, image=2),
         switch=by_coldsnap(whole, stores["switch"]),
         limits=by_coldsnap(whole, stores["limits"]),
         text=text["switch"],
     )
-    run(
+    found.run(
         restored=by_coldsnap(whole, stores["switch"], mode="restore"),
         **{name: by_coldsnap(text[name], store) for name, store in stores.items()},
     )
     # Each spelling restores what the other one captured.
-    run(
+    found.run(
         switch=by_coldsnap(text["limits"], stores["switch"], mode="restore"),
         limits=by_coldsnap(text["switch"], stores["limits"], mode="restore"),
     )

@@ -294,3 +294,11 @@ def make(kind: str, folder: pathlib.Path, *, seed: int = 1) -> pathlib.Path:
     if "vision_config" in config:
         _write_processors(folder)
     return folder
+
+
+def edited(folder: pathlib.Path, *, rope_theta: float) -> pathlib.Path:
+    """Give a checkpoint another base of its rotation, by its config.json alone; the folder again."""
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_parameters"]["rope_theta"] = rope_theta
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder

@@ -24,9 +24,7 @@ def test_each_provider_restores_what_the_other_captured(tmp_path: pathlib.Path) 
     start = Start(models.make("moe", tmp_path / "model"))
     natively, in_python = tmp_path / "natively", tmp_path / "in-python"
     place = Place(tmp_path)
-    normal, native, python = place.start(
-        start, by_coldsnap(start, natively), by_coldsnap(start, in_python, **_CAPTURE)
-    )
+    normal, native, python = place.start(start, by_coldsnap(start, natively), by_coldsnap(start, in_python, **_CAPTURE))
     require(native, normal, "captured")
     require(python, normal, "captured")
     assert _settled(native) == [("native", "auto", "adapter-default")]

@@ -66,14 +66,13 @@ def modalities(model_config: Any) -> tuple[str, ...]:
     """The kinds of input beside text that a model knows; empty where it knows none, or this version can't say."""
     if getattr(model_config, "multimodal_config", None) is None:
         return ()
-    from vllm.multimodal import MULTIMODAL_REGISTRY
+    from vllm.multimodal import MULTIMODAL_REGISTRY as registry
 
-    make = getattr(
-        MULTIMODAL_REGISTRY, "get_processing_info", getattr(MULTIMODAL_REGISTRY, "_create_processing_info", None)
-    )
-    with contextlib.suppress(ValueError):  # drafts take what their target has made of images, and process none
-        return () if make is None else tuple(sorted(make(model_config).get_supported_mm_limits()))
-    return ()
+    make = getattr(registry, "get_processing_info", getattr(registry, "_create_processing_info", None))
+    try:
+        return tuple(sorted(make(model_config).get_supported_mm_limits()))
+    except Exception:  # of whatever kind: a draft processes no images, and other versions ask for other arguments
+        return ()
 
 
 def own_loader(load_config: Any) -> BaseModelLoader:

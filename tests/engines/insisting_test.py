@@ -10,8 +10,12 @@ from tests.engines import models
 from tests.engines.cases import Copies, by_coldsnap, flip, require, why_normal
 from tests.engines.harness import Answers, Place, Start
 
-# What a refusal names, by what differs.
-_CHANGED = {"dtype": "model.dtype was torch.bfloat16 and is torch.float16", "config": "rope_theta", "values": "yet"}
+# What a refusal says, by what differs. A checkpoint whose files differ is another model.
+_CHANGED = {
+    "dtype": "model.dtype was torch.bfloat16 and is torch.float16",
+    "config": "there is no artifact of this model",
+    "values": "there is no artifact of this model",
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +29,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
         "config": Start(models.edited(models.make("dense", folder / "config"), rope_theta=5000.0)),
         "values": Start(models.make("dense", folder / "values", seed=2)),
     }
+    insisting = {f"{name} restore": each for name, each in changed.items()}
     copies, found = Copies(folder, folder / "store"), Answers(Place(folder))
 
     found.run(normal=start, captured=by_coldsnap(start, copies.store), dtype=changed["dtype"])
@@ -34,7 +39,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     found.run(
         flipped=flipped,
         dtype=copies.start("dtype", changed["dtype"]),
-        **{f"{name} restore": copies.start(name, each, mode="restore") for name, each in changed.items()},
+        **{name: copies.start(name, each, mode="restore") for name, each in insisting.items()},
     )
     found.run(flipped=flipped)
     return found

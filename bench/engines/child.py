@@ -21,7 +21,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     """Start the engine, ask it, and tell.
 
     Args:
-        request: ``engine`` (arguments of ``vllm.LLM``), ``prompts`` (lists of token ids), ``tokens`` (how many to answer).
+        request: ``engine`` (arguments of ``vllm.LLM``), ``prompts`` (lists of token ids), ``tokens`` (how many to answer);
+            ``image`` (rows of pixels of three values from 0 to 255), which every prompt shows, may be left out.
     Returns:
         ``import_s``, ``engine_s`` (the whole construction), ``version``, ``answers``: for each prompt the token ids and
         the log-probability of each.
@@ -35,13 +36,24 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     engine = LLM(**request["engine"])
     engine_s = time.monotonic() - begin
     sampling = SamplingParams(temperature=0, max_tokens=request["tokens"], ignore_eos=True, logprobs=0)
-    outputs = engine.generate([{"prompt_token_ids": ids} for ids in request["prompts"]], sampling, use_tqdm=False)
+    shown = _shown(request.get("image"))
+    prompts = [{"prompt_token_ids": ids, **shown} for ids in request["prompts"]]
+    outputs = engine.generate(prompts, sampling, use_tqdm=False)
     return {
         "version": vllm.__version__,
         "import_s": import_s,
         "engine_s": engine_s,
         "answers": [_answer(output.outputs[0]) for output in outputs],
     }
+
+
+def _shown(image: list[list[list[int]]] | None) -> dict[str, Any]:
+    if image is None:
+        return {}
+    from PIL import Image
+
+    flat = bytes(value for row in image for pixel in row for value in pixel)
+    return {"multi_modal_data": {"image": Image.frombytes("RGB", (len(image[0]), len(image)), flat)}}
 
 
 def _answer(output: Any) -> dict[str, Any]:

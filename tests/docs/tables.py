@@ -1,4 +1,4 @@
-"""The tables of docs/settings.md, docs/errors.md and docs/requests.md, made from the code, and how they get into the pages.
+"""The tables of docs/*.md, made from the code and from what ran, and how they get into the pages.
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- /table -->``.
 """
@@ -6,11 +6,14 @@ A table stands between ``<!-- table: NAME -->`` and ``<!-- /table -->``.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable
 
 import coldsnap
 from coldsnap import cli, errors, request_schema, settings
+from tests.docs import pages
+from tests.engines import results
 
 _BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<table>.*?)(<!-- /table -->)", re.DOTALL)
 
@@ -113,15 +116,22 @@ def commands_table() -> str:
     return "\n".join(rows) + "\n"
 
 
+def engines_table() -> str:
+    """What //tests/engines:full last showed, by its results file."""
+    path = pages.runfiles() / "tests" / "engines" / "results.json"
+    return results.table(json.loads(path.read_text(encoding="utf-8")))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings_table,
     "start": start_table,
     "errors": errors_table,
     "requests": requests_table,
     "commands": commands_table,
+    "engines": engines_table,
 }
 # Where a table does not stand in the page of its name.
-PAGE_OF = {"start": "settings"}
+PAGE_OF = {"engines": "vllm", "start": "settings"}
 
 
 def rewrite(text: str) -> tuple[str, list[str]]:

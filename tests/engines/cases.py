@@ -1,13 +1,22 @@
-"""What a captured and a restored start of one model have to show."""
+"""The cases: every kind of model and topology, and what a captured and a restored start of each have to show."""
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
+import shutil
 
 import coldsnap
 from tests.engines import models
 from tests.engines.harness import Answer, Place, Start
+
+_SPEED = r"\d+\.\d [GM]iB in \d+\.\d\d s \(\S+ GB/s, route [a-z, _:]+\)"
+_LINES = {
+    "captured": rf"coldsnap: captured {_SPEED}; the next start restores$",
+    "restored": rf"coldsnap: restored {_SPEED} verified crc32\+sha256$",
+}
+_BARS = {"captured": [], "restored": ["100"]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +29,7 @@ class Case:
         plain: As in `Start`.
         processes: As in `Start`.
         ranks: As in `Start`.
+        image: As in `Start`.
     """
 
     kind: str
@@ -27,10 +37,80 @@ class Case:
     plain: bool = True
     processes: bool = False
     ranks: int = 1
+    image: int = 0
 
     def start(self, model: pathlib.Path) -> Start:
         """A start without coldsnap."""
-        return Start(model, plain=self.plain, processes=self.processes, ranks=self.ranks)
+        return Start(model, plain=self.plain, processes=self.processes, ranks=self.ranks, image=self.image)
+
+
+# Those that every change has to pass: each strategy, quantised weights, experts and two ranks in the time that there is.
+SLICE = {
+    "dense, as a CPU has it": Case("dense", "loaded", plain=False),
+    "gptq": Case("gptq", "shape"),
+    "moe, two ranks": Case("moe", "meta", ranks=2),
+}
+# The others; a release has to pass them, too. int8 is `refusal_test`'s, text alone from a model for images `images_test`'s.
+MATRIX = {
+    "dense": Case("dense", "meta"),
+    "dense, processes": Case("dense", "meta", processes=True),
+    "dense, as a CPU has it, processes": Case("dense", "loaded", plain=False, processes=True),
+    "dense, two ranks": Case("dense", "meta", ranks=2),
+    "dense, as a CPU has it, two ranks": Case("dense", "loaded", plain=False, ranks=2),
+    "tied": Case("tied", "meta"),
+    "tied, processes": Case("tied", "meta", processes=True),
+    "tied, two ranks": Case("tied", "meta", ranks=2),
+    "retie": Case("retie", "meta"),
+    "untie": Case("untie", "meta"),
+    "untie, as a CPU has it": Case("untie", "loaded", plain=False),
+    "moe": Case("moe", "meta"),
+    "moe, processes": Case("moe", "meta", processes=True),
+    "moe, as a CPU has it": Case("moe", "loaded", plain=False),
+    "gptq, processes": Case("gptq", "shape", processes=True),
+    "gptq, two ranks": Case("gptq", "shape", ranks=2),
+    "awq": Case("awq", "shape"),
+    "awq, processes": Case("awq", "shape", processes=True),
+    "awq, two ranks": Case("awq", "shape", ranks=2),
+    "images, processes": Case("images", "meta", processes=True, image=1),
+    "images, two ranks": Case("images", "meta", ranks=2, image=1),
+    "images, as a CPU has it": Case("images", "loaded", plain=False, image=1),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Copies:
+    """Copies of a store that was captured once, each with a state folder of its own: what one case breaks, no other sees.
+
+    Attributes:
+        folder: Where they are made, each under its name.
+        store: What is copied.
+    """
+
+    folder: pathlib.Path
+    store: pathlib.Path
+
+    def start(
+        self, name: str, start: Start, *, mode: str = "auto", artifact: pathlib.Path | None = None, **environment: str
+    ) -> Start:
+        """A start over the copy ``name``; another of the same name finds what the first left."""
+        store = self.folder / name / "store"
+        if not store.exists():
+            shutil.copytree(self.store, store, symlinks=True)
+        found = by_coldsnap(start, store, mode, COLDSNAP_STATE_DIR=str(self.folder / name / "state"), **environment)
+        if artifact is not None:
+            found = dataclasses.replace(found, extra={"coldsnap": {"mode": mode, "artifact": str(artifact)}})
+        return found
+
+    def artifact(self, name: str) -> pathlib.Path:
+        """The only artifact of a copy."""
+        (artifact,) = artifacts(self.folder / name / "store")
+        return artifact
+
+    def blob(self, name: str, shard: str = "shard-00-00-00") -> pathlib.Path:
+        """The weights of a copy's only artifact, made writable."""
+        blob = self.artifact(name) / shard / "weights.safetensors"
+        blob.chmod(0o644)
+        return blob
 
 
 def by_coldsnap(start: Start, store: pathlib.Path, mode: str = "auto", **environment: str) -> Start:
@@ -80,9 +160,21 @@ def check(case: Case, folder: pathlib.Path) -> None:
 
 
 def require(answer: Answer, normal: Answer, done: str, ranks: int = 1) -> None:
-    """A start served what a normal one does, and says once that it ``captured`` or ``restored``; so do its receipts."""
+    """A start served what a normal one does, and says once that it ``captured`` or ``restored``; so do its receipts.
+
+    A restore also shows a bar, to its end, as vLLM's own loaders do.
+    """
     assert answer.served, answer.log[-4000:]
     assert answer.outputs == normal.outputs
-    assert len(answer.lines(f"coldsnap: {done} ")) == 1, answer.lines("coldsnap:")
+    (line,) = answer.lines(f"coldsnap: {done} ")
+    assert re.search(_LINES[done], line), line
+    assert [bar.partition(":")[2].split("%")[0].strip() for bar in answer.bars("Restoring weights")][-1:] == _BARS[done]
     operation = {"captured": "capture", "restored": "hydrate"}[done]
     assert [(receipt["operation"], receipt["ok"]) for receipt in answer.receipts] == [(operation, True)] * ranks
+
+
+def why_normal(answer: Answer) -> str:
+    """Why a start did not restore, as its log says once."""
+    assert not answer.lines("coldsnap: restored")
+    (line,) = answer.lines("coldsnap: loading normally: ")
+    return line.partition("normally: ")[2]

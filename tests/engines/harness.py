@@ -8,12 +8,14 @@ The wheel is unpacked as pip would, so that vLLM finds the entry point as it doe
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import contextlib
 import dataclasses
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -25,13 +27,23 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.engines.plain_layers import VARIABLE as PLAIN_LAYERS
+from tests.engines import plain_layers
+from tests.engines.models import MEDIA
 
 PROMPTS = [[1, 2, 3, 4, 5, 6, 7], [200, 150, 100]]
 TOKENS = 12
 _LIMIT_S = 240  # of one start; 20 are usual, 60 with others beside it
 _AT_ONCE = 2
-_ENTRY_POINTS = "[vllm.general_plugins]\ncoldsnap_plain_layers = tests.engines.plain_layers:register\n"
+_IMAGE_SIDE = 56  # pixels; four tokens
+# torchvision comes for another build of torch than the one for CPUs, and its native operators with it. Nothing here calls
+# them, and this module of it, which only describes them, can't be imported without.
+_SITE = """import sys, types
+sys.modules["torchvision._meta_registrations"] = types.ModuleType("torchvision._meta_registrations")
+"""
+_ENTRY_POINTS = """[vllm.general_plugins]
+coldsnap_hidden_tensors = tests.engines.hidden_tensors:register
+coldsnap_plain_layers = tests.engines.plain_layers:register
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +58,7 @@ class Start:
         processes: Whether the engine gets processes of its own, as it has by default; else it runs in the caller's.
         ranks: Tensor parallel size; more than one has processes always.
         plain: Whether linear layers keep ordinary tensors, as on a GPU; `plain_layers`.
+        image: Seed of an image that each prompt shows; 0: none.
         engine: More arguments of ``vllm.LLM``.
         steps: What is done with the engine before it ends, as `sleeper` takes it; none: it answers the prompts.
     """
@@ -57,6 +70,7 @@ class Start:
     processes: bool = False
     ranks: int = 1
     plain: bool = True
+    image: int = 0
     engine: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     steps: tuple[tuple[Any, ...], ...] = ()
 
@@ -71,8 +85,22 @@ class Start:
             "model_loader_extra_config": dict(self.extra),
             "seed": 0,
             "tensor_parallel_size": self.ranks,
+            # By default a package hashes images that nothing else has a use for.
+            **({"mm_hasher_algorithm": "sha256"} if self.image else {}),
             **self.engine,
         }
+
+    def order(self) -> dict[str, Any]:
+        """What the child is asked."""
+        order = {"engine": self.arguments(), "prompts": PROMPTS, "tokens": TOKENS}
+        if self.steps:
+            order["steps"] = self.steps
+        if not self.image:
+            return order
+        draw, side = random.Random(self.image), range(_IMAGE_SIDE)
+        pixels = [[[draw.randrange(256) for _ in "RGB"] for _ in side] for _ in side]
+        before = [MEDIA["<|vision_start|>"], MEDIA["<|image_pad|>"], MEDIA["<|vision_end|>"]]
+        return {**order, "image": pixels, "prompts": [before + prompt for prompt in PROMPTS]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +131,10 @@ class Answer:
         """The lines of the log that contain ``part``."""
         return [line for line in self.log.splitlines() if part in line]
 
+    def bars(self, name: str) -> list[str]:
+        """The states that the progress bar ``name`` showed, from the first to the last."""
+        return [shown for shown in self.log.replace("\n", "\r").split("\r") if shown.startswith(f"{name}:")]
+
 
 class Place:
     """A folder for starts: what they share (state, caches) and what they leave."""
@@ -117,6 +149,7 @@ class Place:
         ours.mkdir()
         (ours / "METADATA").write_text("Metadata-Version: 2.1\nName: coldsnap-engine-tests\nVersion: 0\n")
         (ours / "entry_points.txt").write_text(_ENTRY_POINTS)
+        (self._packages / "sitecustomize.py").write_text(_SITE)
         self._count = 0
 
     def start(self, *starts: Start) -> list[Answer]:
@@ -139,7 +172,7 @@ class Place:
             "LC_ALL": "C.UTF-8",
             "OMP_NUM_THREADS": "1",
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
-            PLAIN_LAYERS: "1" if start.plain else "0",
+            plain_layers.VARIABLE: plain_layers.TENSORS if start.plain else "0",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": f"{self._packages}:{root}",
             "PYTHONSAFEPATH": "1",
@@ -162,8 +195,7 @@ class Place:
 
     def _start(self, start: Start, folder: pathlib.Path) -> Answer:
         order, answer, log = folder / "order.json", folder / "answer.json", folder / "log"
-        asked = {"engine": start.arguments(), "prompts": PROMPTS, "tokens": TOKENS}
-        order.write_text(json.dumps({**asked, "steps": start.steps} if start.steps else asked))
+        order.write_text(json.dumps(start.order()))
         program = ("tests", "engines", "sleeper.py") if start.steps else ("bench", "engines", "child.py")
         child = os.path.join(os.environ["RUNFILES_ROOT"], *program)
         with _running([child, str(order), str(answer)], self.environment(start, folder), log) as process:
@@ -216,6 +248,19 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+class Answers(collections.defaultdict[str, list[Answer]]):
+    """Answers by the names of starts, in the order of a name's starts: for tests that share them."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(list)
+        self._place = place
+
+    def run(self, **starts: Start) -> None:
+        """Run starts beside each other, as `Place.start` does."""
+        for name, answer in zip(starts, self._place.start(*starts.values()), strict=True):
+            self[name].append(answer)
 
 
 def receipts_in(folder: pathlib.Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Captured and restored starts of every kind of model, in one process and in several."""
+"""Captured and restored starts of every kind of model, in one process, in several, and with two ranks."""
 
 from __future__ import annotations
 
@@ -6,24 +6,9 @@ import pathlib
 
 import pytest
 
-from tests.engines.cases import Case, check
-
-_CASES = {
-    "dense": Case("dense", "meta"),
-    "dense, processes": Case("dense", "meta", processes=True),
-    "dense, as a CPU has it, processes": Case("dense", "loaded", plain=False, processes=True),
-    "tied": Case("tied", "meta"),
-    "retie": Case("retie", "meta"),
-    "untie": Case("untie", "meta"),
-    "untie, as a CPU has it": Case("untie", "loaded", plain=False),
-    "moe": Case("moe", "meta"),
-    "moe, processes": Case("moe", "meta", processes=True),
-    "gptq, processes": Case("gptq", "shape", processes=True),
-    "gptq, two ranks": Case("gptq", "shape", ranks=2),
-    "awq": Case("awq", "shape"),
-}
+from tests.engines.cases import MATRIX, Case, check
 
 
-@pytest.mark.parametrize("case", _CASES.values(), ids=_CASES)
+@pytest.mark.parametrize("case", MATRIX.values(), ids=MATRIX)
 def test_restores_what_was_captured(case: Case, tmp_path: pathlib.Path) -> None:
     check(case, tmp_path)

@@ -1,4 +1,4 @@
-"""Checkpoints of tiny language models, made on the spot: nothing is fetched, every byte follows from a seed.
+"""Checkpoints of tiny models, made on the spot: nothing is fetched, every byte follows from a seed.
 
 Every parameter is drawn from a normal distribution, norm weights around one. What a model library initialises to ones
 and zeros would hide a tensor that was not restored.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +24,11 @@ _HEADS, _KEY_HEADS, _HEAD_SIZE = 4, 2, 64
 _WIDE = 512
 _EXPERTS, _EXPERT_WIDE = 8, 128
 _GROUP = 128  # weights that share one scale, along the input
+_VISION = {"depth": 2, "embed_dim": 64, "hidden_size": _HIDDEN, "num_heads": 2, "patch_size": 14}
+_CHANNELS, _FRAMES, _MERGED = 3, 2, 2  # of a patch: colours, frames, and patches a side that become one token
+# Tokens by which a processor and a prompt speak of images.
+MEDIA = {"<|vision_start|>": 500, "<|vision_end|>": 501, "<|image_pad|>": 502, "<|video_pad|>": 503}
+_NORM = re.compile(r"(norm\d?|ln_q)\.weight")
 
 Tensors = dict[str, torch.Tensor]
 
@@ -48,7 +54,7 @@ def _shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
         layer = f"model.layers.{index}"
         for name, rows in (("q", _HEADS), ("k", _KEY_HEADS), ("v", _KEY_HEADS)):
             yield f"{layer}.self_attn.{name}_proj.weight", (rows * _HEAD_SIZE, _HIDDEN)
-            if family == "qwen2":
+            if family in ("qwen2", "qwen2_vl"):
                 yield f"{layer}.self_attn.{name}_proj.bias", (rows * _HEAD_SIZE,)
             elif name != "v":
                 yield f"{layer}.self_attn.{name}_norm.weight", (_HEAD_SIZE,)
@@ -66,11 +72,30 @@ def _shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "model.norm.weight", (_HIDDEN,)
     if not config["tie_word_embeddings"]:
         yield "lm_head.weight", (VOCABULARY, _HIDDEN)
+    if "vision_config" in config:
+        yield from _tower_shapes(config["vision_config"])
+
+
+def _tower_shapes(vision: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The tensors of a Qwen2-VL vision tower."""
+    wide, patch = vision["embed_dim"], vision["patch_size"]
+    merged = wide * _MERGED**2
+    yield "visual.patch_embed.proj.weight", (wide, _CHANNELS, _FRAMES, patch, patch)
+    layers = {"visual.merger.ln_q": (wide,), "visual.merger.mlp.0": (merged, merged)}
+    layers["visual.merger.mlp.2"] = (vision["hidden_size"], merged)
+    for index in range(vision["depth"]):
+        block = f"visual.blocks.{index}"
+        layers |= {f"{block}.norm1": (wide,), f"{block}.norm2": (wide,)}
+        layers |= {f"{block}.attn.qkv": (3 * wide, wide), f"{block}.attn.proj": (wide, wide)}
+        layers |= {f"{block}.mlp.fc1": (4 * wide, wide), f"{block}.mlp.fc2": (wide, 4 * wide)}
+    for name, shape in layers.items():
+        yield f"{name}.weight", shape
+        yield f"{name}.bias", shape[:1]
 
 
 def _drawn(name: str, shape: tuple[int, ...], random: torch.Generator) -> torch.Tensor:
     values = torch.randn(shape, generator=random)
-    values = 1 + 0.1 * values if name.endswith("norm.weight") else 0.05 * values
+    values = 1 + 0.1 * values if _NORM.search(name) else 0.05 * values
     return values.to(torch.bfloat16)
 
 
@@ -87,7 +112,10 @@ def _grouped(weight: torch.Tensor) -> torch.Tensor:
 
 
 def _gptq(tensors: Tensors, _: torch.Generator) -> Tensors:
-    """Symmetric 4-bit: packed along the input, eight zero points of 8 in a word (stored as 7)."""
+    """Symmetric 4-bit: packed along the input, eight zero points of 8 in a word (stored as 7).
+
+    Groups stand in the order of the inputs: vLLM 0.32 refuses a checkpoint whose ``desc_act`` says otherwise.
+    """
     found = {name: tensor for name, tensor in tensors.items() if not _is_linear(name)}
     for name, weight in tensors.items():
         if not _is_linear(name):
@@ -160,6 +188,19 @@ _MOE = _QWEN3 | {
     "num_experts_per_tok": 2,
     "num_hidden_layers": 2,
 }
+_IMAGES = {
+    "architectures": ["Qwen2VLForConditionalGeneration"],
+    "image_token_id": MEDIA["<|image_pad|>"],
+    "model_type": "qwen2_vl",
+    "num_hidden_layers": 2,
+    # Time, height and width share the rotated half of a head.
+    "rope_parameters": {"mrope_section": [8, 12, 12], "rope_theta": 10000.0, "rope_type": "default"},
+    "tie_word_embeddings": False,
+    "video_token_id": MEDIA["<|video_pad|>"],
+    "vision_config": _VISION,
+    "vision_end_token_id": MEDIA["<|vision_end|>"],
+    "vision_start_token_id": MEDIA["<|vision_start|>"],
+}
 _INT8_SCHEME = {
     "input_activations": {"dynamic": True, "num_bits": 8, "strategy": "token", "symmetric": True, "type": "int"},
     "targets": ["Linear"],
@@ -178,6 +219,7 @@ KINDS = {
     "retie": Kind(_QWEN2, _equal_head),
     "untie": Kind(_QWEN2, _other_head),
     "moe": Kind(_MOE),
+    "images": Kind(_IMAGES),
     "gptq": Kind(
         _quantised(bits=4, desc_act=False, group_size=_GROUP, lm_head=False, quant_method="gptq", sym=True), _gptq
     ),
@@ -198,9 +240,27 @@ KINDS = {
 def _write_tokenizer(folder: pathlib.Path) -> None:
     """One token for each of the first 256 characters, and ``<N>`` for the rest; prompts come as token ids anyway."""
     words = {chr(index) if index < 256 else f"<{index}>": index for index in range(VOCABULARY)}
-    Tokenizer(BPE(vocab=words, merges=[])).save(str(folder / "tokenizer.json"))
+    words = {word: index for word, index in words.items() if index not in MEDIA.values()} | MEDIA
+    tokenizer = Tokenizer(BPE(vocab=words, merges=[]))
+    tokenizer.add_special_tokens(list(MEDIA))
+    tokenizer.save(str(folder / "tokenizer.json"))
     special = {"bos_token": "<509>", "eos_token": "<510>", "pad_token": "<511>"}
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **special}))
+
+
+def _write_processors(folder: pathlib.Path) -> None:
+    """How images and videos become patches: images of 56 by 56 to 112 by 112 pixels, so 4 to 16 tokens each."""
+    common = {
+        "merge_size": _MERGED,
+        "patch_size": _VISION["patch_size"],
+        "size": {"longest_edge": 112**2, "shortest_edge": 56**2},
+        "temporal_patch_size": _FRAMES,
+    }
+    for medium in ("Image", "Video"):
+        name = "preprocessor_config.json" if medium == "Image" else "video_preprocessor_config.json"
+        settings = {**common, f"{medium.lower()}_processor_type": f"Qwen2VL{medium}Processor"}
+        settings["processor_class"] = "Qwen2VLProcessor"
+        (folder / name).write_text(json.dumps(settings))
 
 
 def make(kind: str, folder: pathlib.Path, *, seed: int = 1) -> pathlib.Path:
@@ -231,4 +291,14 @@ def make(kind: str, folder: pathlib.Path, *, seed: int = 1) -> pathlib.Path:
     save_file(chosen.finish(tensors, random), folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     _write_tokenizer(folder)
+    if "vision_config" in config:
+        _write_processors(folder)
+    return folder
+
+
+def edited(folder: pathlib.Path, *, rope_theta: float) -> pathlib.Path:
+    """Give a checkpoint another base of its rotation, by its config.json alone; the folder again."""
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_parameters"]["rope_theta"] = rope_theta
+    (folder / "config.json").write_text(json.dumps(config))
     return folder

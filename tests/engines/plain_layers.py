@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 
 VARIABLE = "COLDSNAP_TEST_PLAIN_LAYERS"
+TENSORS, HANDLES = "1", "handles"  # ordinary tensors; the native library's handles, whatever the processor has
 
 
 def register() -> None:
     """Called by vLLM in each of its processes."""
-    if os.environ.get(VARIABLE) != "1":
+    chosen = os.environ.get(VARIABLE)
+    if chosen not in (TENSORS, HANDLES):
         return
     import torch
     from vllm import _custom_ops
 
-    _custom_ops._supports_onednn = False
     torch.cpu._is_amx_tile_supported = lambda: False
+    if chosen == TENSORS:
+        _custom_ops._supports_onednn = False

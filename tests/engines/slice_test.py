@@ -1,7 +1,4 @@
-"""The cases of captured and restored starts that every change has to pass; `matrix_test` has the others.
-
-Chosen to meet each strategy, quantised weights, experts, and two ranks in the time that there is.
-"""
+"""The cases of captured and restored starts that every change has to pass."""
 
 from __future__ import annotations
 
@@ -9,15 +6,9 @@ import pathlib
 
 import pytest
 
-from tests.engines.cases import Case, check
-
-_CASES = {
-    "dense, as a CPU has it": Case("dense", "loaded", plain=False),
-    "gptq": Case("gptq", "shape"),
-    "moe, two ranks": Case("moe", "meta", ranks=2),
-}
+from tests.engines.cases import SLICE, Case, check
 
 
-@pytest.mark.parametrize("case", _CASES.values(), ids=_CASES)
+@pytest.mark.parametrize("case", SLICE.values(), ids=SLICE)
 def test_restores_what_was_captured(case: Case, tmp_path: pathlib.Path) -> None:
     check(case, tmp_path)

@@ -174,9 +174,9 @@ class Capture:
         """What of the model is captured, as arguments of `coldsnap.capture`."""
         self.unfit = self._strategy != "loaded"
         walked = look_at(model)
+        tensors, roles, attrs, scalars = snapshot.sources(walked)  # first: what it refuses has a name
         if self._strategy != "loaded":
             self._require_covered(walked)
-        tensors, roles, attrs, scalars = snapshot.sources(walked)
         self.unfit = False
         stage = "loaded" if self._strategy == "loaded" else "final"
         scalars = {**scalars, STAGE: stage, STRATEGY: self._strategy}

@@ -72,6 +72,19 @@ def facts() -> dict[str, Any]:
     }
 
 
+def modalities(model_config: Any) -> tuple[str, ...]:
+    """The kinds of input beside text that a model knows; empty where it knows none, or this version can't say."""
+    if getattr(model_config, "multimodal_config", None) is None:
+        return ()
+    from vllm.multimodal import MULTIMODAL_REGISTRY as registry
+
+    make = getattr(registry, "get_processing_info", getattr(registry, "_create_processing_info", None))
+    try:
+        return tuple(sorted(make(model_config).get_supported_mm_limits()))
+    except Exception:  # of whatever kind: a draft processes no images, and other versions ask for other arguments
+        return ()
+
+
 def own_loader(load_config: Any) -> BaseModelLoader:
     """The loader that the engine would have taken, were it not for us."""
     return get_model_loader(_replaced(load_config, "auto", without_ours(load_config.model_loader_extra_config)))

@@ -13,7 +13,7 @@ import importlib.metadata
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -42,13 +42,8 @@ _MODEL = (
     *("word_embeddings_untied_by_checkpoint", "logits_processors"),
 )
 _CACHE = ("cache_dtype", "calculate_kv_scales", "kv_cache_dtype_skip_layers", "cpu_offload_gb", "mamba_cache_dtype")
-_MULTIMODAL = (
-    "language_model_only",
-    "mm_encoder_only",
-    "mm_encoder_tp_mode",
-    "mm_encoder_attn_backend",
-    "mm_encoder_attn_dtype",
-)
+_MULTIMODAL = ("mm_encoder_only", "mm_encoder_tp_mode", "mm_encoder_attn_backend", "mm_encoder_attn_dtype")
+# Of a model that does not say which it knows.
 _MODALITIES = ("image", "video", "audio")
 # Our own methods of a worker, which leave loading as it is.
 _EXTENSION = "coldsnap.adapters.vllm.worker.WorkerExtension"
@@ -58,7 +53,12 @@ _LONG = 2000
 
 
 def of(
-    vllm_config: Any, model_config: Any, prefix: str, checkpoint: Mapping[str, Any], facts: Mapping[str, Any]
+    vllm_config: Any,
+    model_config: Any,
+    prefix: str,
+    checkpoint: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    modalities: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The identity of a model that is about to be loaded. Nothing of it is changed.
 
@@ -68,6 +68,7 @@ def of(
         prefix: As the loader got it.
         checkpoint: From `coldsnap.adapters.checkpoint`.
         facts: Of the engine and the device, from `coldsnap.adapters.vllm.compat.facts`.
+        modalities: That the model knows beside text, from `coldsnap.adapters.vllm.compat.modalities`.
     Returns:
         Strings, whole numbers, booleans and None in objects, as a canonical form of all that counts.
     """
@@ -100,7 +101,8 @@ def of(
         found["parallel"] |= _some(parallel, ("data_parallel_size",))
     multimodal = getattr(model_config, "multimodal_config", None)
     if multimodal is not None:
-        left_out = [name for name in _MODALITIES if _limit(multimodal, name) == 0]
+        # An engine for text alone is asked for by one switch, or by a limit of 0 for each modality: towers count.
+        left_out = [name for name in modalities or _MODALITIES if _limit(multimodal, name) == 0]
         found["multimodal"] = {**_some(multimodal, _MULTIMODAL), "left_out": ",".join(left_out)}
     return found
 

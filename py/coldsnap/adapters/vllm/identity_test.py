@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -51,8 +52,10 @@ def config(**changes: Any) -> types.SimpleNamespace:
     return made
 
 
-def of(made: types.SimpleNamespace, prefix: str = "", checkpoint: Any = CHECKPOINT) -> dict[str, Any]:
-    found = identity.of(made, made.model_config, prefix, checkpoint, FACTS)
+def of(
+    made: types.SimpleNamespace, prefix: str = "", checkpoint: Any = CHECKPOINT, modalities: Sequence[str] = ()
+) -> dict[str, Any]:
+    found = identity.of(made, made.model_config, prefix, checkpoint, FACTS, modalities)
     canonical(found, "the identity")  # the format can hold it
     return found
 
@@ -120,10 +123,14 @@ def test_left_out_modalities_are_one_field() -> None:
     def limited(limits: dict[str, int], only: bool) -> types.SimpleNamespace:
         made = config()
         made.model_config.multimodal_config = types.SimpleNamespace(
-            mm_encoder_only=False, get_limit_per_prompt=lambda name: 0 if only else limits.get(name, 999)
+            language_model_only=only,
+            mm_encoder_only=False,
+            get_limit_per_prompt=lambda name: 0 if only else limits.get(name, 999),
         )
         return made
 
+    known = ("image", "video")
+    assert of(limited({"image": 0, "video": 0}, False), modalities=known) == of(limited({}, True), modalities=known)
     none = {"image": 0, "video": 0, "audio": 0}
     assert of(limited(none, False)) == of(limited({}, True))
     assert identity.different(of(limited({}, False)), of(limited({"video": 0}, False))) == [

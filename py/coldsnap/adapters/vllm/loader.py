@@ -104,7 +104,12 @@ class _Start:
         """The artifact to restore from, or why there is none."""
         try:
             self._identity = identity.of(
-                self._vllm_config, self._model_config, self._prefix, self._checkpoint(), compat.facts()
+                self._vllm_config,
+                self._model_config,
+                self._prefix,
+                self._checkpoint(),
+                compat.facts(),
+                compat.modalities(self._model_config),
             )
             canonical(self._identity, "the identity")
         except Exception as cause:  # of whatever kind: a start can do without

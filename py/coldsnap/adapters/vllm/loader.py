@@ -24,9 +24,10 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from coldsnap import errors, quarantine, receipt_log
 from coldsnap.adapters import attempts, configuration, search, verdict
 from coldsnap.adapters.configuration import Configuration
+from coldsnap.adapters.live import Did
 from coldsnap.adapters.search import Found, Wanted
 from coldsnap.adapters.verdict import Outcome, Part, Ranks
-from coldsnap.adapters.vllm import compat, identity, lines, probation
+from coldsnap.adapters.vllm import compat, engine, identity, lines, live, probation
 from coldsnap.adapters.vllm.capture import Capture
 from coldsnap.adapters.vllm.restore import Order, progress_bar, restore, strategies
 from coldsnap.artifact import Artifact
@@ -93,7 +94,7 @@ class _Start:
         joint = verdict.before_building(self._ranks, self._part(found))
         if joint.artifact and found.artifact is not None:
             with found.artifact as artifact:
-                return self._restored(artifact)
+                return self._restored(artifact, joint.token)
         if found.artifact is not None:  # another rank can't
             found.artifact.close()
         if self._configuration.mode.value == "restore":
@@ -142,7 +143,7 @@ class _Start:
         again = found.quarantined is not None and found.quarantined.code == "layout_mismatch"
         return Part(self._digest(), root, found.code, found.why, secrets.token_hex(16), again)
 
-    def _restored(self, artifact: Artifact) -> torch.nn.Module:
+    def _restored(self, artifact: Artifact, token: str) -> torch.nn.Module:
         root, begin = artifact.artifact_root, time.monotonic()
         outcome, model, receipt = Outcome(), None, None
         with progress_bar(self._ranks.rank == 0 and self._loader.load_config.use_tqdm_on_load) as progress:
@@ -161,17 +162,19 @@ class _Start:
         assert model is not None and receipt is not None
         _keep(receipt)
         bring_into_page_cache(artifact)
-        self._note("restored", root)
+        self._note(Did("restored", root), token)
         if self._ranks.rank == 0:
             _log.info("%s", lines.restored(receipt, *verdict.total(outcomes)))
             _log.debug("coldsnap: building and filling took %.2f s, artifact %s", time.monotonic() - begin, root)
         return model
 
-    def _note(self, what: str, root: str | None) -> None:
-        if (
-            root is not None and self._model_config is self._vllm_config.model_config
-        ):  # an engine is asked for its target
-            probation.note(what, root)
+    def _note(self, did: Did, token: str, capture: Capture | None = None) -> None:
+        """Leave word of the engine's target model, for when the engine is there."""
+        if self._model_config is not self._vllm_config.model_config:
+            return
+        if did.artifact_root is not None:
+            probation.note(did.what, did.artifact_root)
+        live.prepare(self._configuration, str(self._model_config.model), did, token, capture, _keep)
 
     def _remember(self, root: str, failure: errors.Error) -> None:
         """After a failure of the data: have the next start load normally, or say what keeps it from that."""
@@ -192,25 +195,47 @@ class _Start:
             _log.info("coldsnap: loading normally: %s", joint.why)
         capture = self._capture(joint)
         if capture is None:
-            return self._loader.load_model(
+            model = self._loader.load_model(
                 vllm_config=self._vllm_config, model_config=self._model_config, prefix=self._prefix
             )
+            self._note(Did("loaded", None, joint.why), joint.token)
+            return model
         model = capture.load(self._loader, self._vllm_config, self._model_config, self._prefix)
-        failure = capture.failure
+        self._conclude(capture, joint)
+        return model
+
+    def _conclude(self, capture: Capture, joint: Part) -> None:
+        """Say what became of a capture, and leave word of it."""
+        first, failure, did = self._ranks.rank == 0, capture.failure, Did("loaded", None, joint.why)
         if failure is not None:
             _keep(getattr(failure, "receipt", None))
             if self._configuration.must:
                 raise failure
             again = self._remember_unfit(failure) if capture.unfit else ""
+            did = did._replace(why=str(failure))
             if first:
                 _log.info("coldsnap: not captured: %s%s", failure, again)
+        elif capture.planned is not None and first:
+            _log.info("%s", lines.planned(capture.later))
         elif capture.receipt is not None:
             _keep(capture.receipt)
-            self._note("captured", capture.receipt.artifact_root)
+            did = Did("captured", capture.receipt.artifact_root)
             if first:
                 nbytes = sum(outcome.nbytes for outcome in capture.outcomes)
-                _log.info("%s", lines.captured(capture.receipt, nbytes, capture.seconds))
-        return model
+                _log.info("%s", lines.captured(capture.receipt, nbytes, capture.seconds, at_once=bool(capture.later)))
+        self._note(did, joint.token, capture)
+
+    def _later(self) -> str:
+        """When finished weights are captured, if not at the end of loading."""
+        when = str(self._configuration.when.value)
+        if when == "load" or self._model_config is not self._vllm_config.model_config:  # a draft is small
+            return ""
+        if not engine.tells_when_built():
+            raise errors.PolicyRefusedError(
+                f"capture the model when {when}: this version of vLLM does not tell when an engine is ready",
+                remedy="set when to load",
+            )
+        return when
 
     def _digest(self) -> str:
         return "" if self._identity is None else digest_of(canonical(self._identity, "the identity"))
@@ -244,6 +269,7 @@ class _Start:
             only="loaded" if by_loaded else "",
         )
         try:
+            capture.later = self._later()
             capture.place = self._configuration.place(os.environ)
         except errors.Error as cause:
             capture.failure = cause

@@ -11,8 +11,8 @@ class Touch:
     model_runner: Any
 
     def touch(self) -> None:
-        """Add one to one value of one parameter."""
+        """Add one to every value of one parameter."""
         import torch
 
         with torch.no_grad():
-            next(self.model_runner.model.parameters()).view(-1)[0] += 1
+            next(self.model_runner.model.parameters()).add_(1)

@@ -213,7 +213,16 @@ def test_a_folder_that_others_may_write_to_is_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"no JSON\n", b"[]\n", b'{"format":2,"ok":true}\n', b'{"format":1,"ok":true}\n', b'{"format":1}\n']
+    "data",
+    [
+        b"",
+        b"no JSON\n",
+        b"[]\n",
+        b'{"format":2,"ok":true,"report":null,"receipt":null}\n',
+        b'{"format":1,"ok":true}\n',
+        b'{"format":1,"ok":true,"report":null,"receipt":{}}\n',
+        b'{"format":1}\n',
+    ],
 )
 def test_what_is_no_answer_is_no_success(tmp_path: pathlib.Path, data: bytes) -> None:
     path = str(tmp_path / "other")

@@ -97,7 +97,10 @@ def test_compared_with_what_the_capturing_engine_said(world: World) -> None:
     }
 
 
-def test_compared_with_a_normal_start_where_nothing_is_recorded(world: World) -> None:
+@pytest.mark.parametrize("recorded", [None, Oracle((9, 9), (4, 5), -3.25)], ids=["nothing", "another prompt"])
+def test_compared_with_a_normal_start_where_nothing_fits(world: World, recorded: Oracle | None) -> None:
+    if recorded is not None:
+        oracle.write(world.root, recorded, world.environ)
     world.says(answer(4, 5), answer(4, 5))
     assert world.qualify().compared_with == "normal start"
     assert [start["arguments"].get("load_format") for start in world.starts] == ["coldsnap", None]

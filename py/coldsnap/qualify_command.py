@@ -36,9 +36,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _mapping(text: str) -> dict[str, Any]:
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except ValueError as cause:
+        raise argparse.ArgumentTypeError(f"it is no JSON: {cause}") from cause
     if not isinstance(found, dict):
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError("it is no JSON object")
     return found
 
 

@@ -16,6 +16,7 @@ from coldsnap import errors
 _REQUEST = "coldsnap-oracle"
 _MOST_STEPS = 1000
 _MARK = "_coldsnap_told"
+_WEIGHTS = "weights"  # the tag of their memory, in sleep mode
 
 
 def when_built(tell: Callable[[Any], None]) -> bool:
@@ -95,23 +96,23 @@ def around_sleep(worker: Any, before: Callable[[], None], after: Callable[[], No
     Reading memory that sleep mode has unmapped would end the process.
     """
     inner = getattr(worker, "worker", worker)  # in vLLM's wrapper
-    for name, told, first in (("sleep", before, True), ("wake_up", after, False)):
-        method = getattr(inner, name, None)
-        if method is not None:
-            setattr(inner, name, _telling(method, told, first=first))
+    sleep, wake_up = getattr(inner, "sleep", None), getattr(inner, "wake_up", None)
+    if sleep is None or wake_up is None:
+        return
 
+    @functools.wraps(sleep)
+    def slept(*arguments: Any, **named: Any) -> Any:
+        before()
+        return sleep(*arguments, **named)
 
-def _telling(method: Callable[..., Any], tell: Callable[[], None], *, first: bool) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def told(*arguments: Any, **named: Any) -> Any:
-        if first:
-            tell()
-        done = method(*arguments, **named)
-        if not first:
-            tell()
+    @functools.wraps(wake_up)
+    def woken(tags: list[str] | None = None, *arguments: Any, **named: Any) -> Any:
+        done = wake_up(tags, *arguments, **named)
+        if tags is None or _WEIGHTS in tags:  # it can wake the KV cache alone
+            after()
         return done
 
-    return told
+    inner.sleep, inner.wake_up = slept, woken
 
 
 def generate(core: Any, prompt: Sequence[int], count: int) -> tuple[tuple[int, ...], float]:

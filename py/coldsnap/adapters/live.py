@@ -60,6 +60,7 @@ class Plan(NamedTuple):
         place: The store where no other is named; an empty value: one has to be.
         replace: Whether another artifact of the identity may be current.
         rate: Bytes a second.
+        once: Whether nobody can ask again after a capture that failed.
     """
 
     arguments: dict[str, Any]
@@ -70,6 +71,7 @@ class Plan(NamedTuple):
     place: Setting
     replace: bool
     rate: int
+    once: bool = False
 
 
 class Taken(NamedTuple):
@@ -99,6 +101,7 @@ class Live:
 
     def __init__(self, did: Did, ranks: Alone | BesideRanks, plan: Plan | None, told: Told) -> None:
         self._did, self._ranks, self._plan, self._told = did, ranks, plan, told
+        self._once = plan is not None and plan.once
         self._numbers = itertools.count()
         self._busy, self._memory = threading.Lock(), threading.Lock()
         self._stop, self._ended = threading.Event(), threading.Event()
@@ -122,6 +125,7 @@ class Live:
         """Rank 0: capture what is planned; whatever goes wrong is told, and nothing else changes."""
         with contextlib.suppress(Exception):  # `capture` has told it
             self.capture(None)
+        self._let_go()
 
     def capture(self, store: str | None, tell: Callable[[int, int], object] = lambda done, total: None) -> Taken:
         """Rank 0: capture with all the others.
@@ -160,6 +164,7 @@ class Live:
                 return
             with contextlib.suppress(Exception):  # rank 0 heard of it, and tells it
                 self._take_part(number, place, lambda done, total: None)
+            if self._let_go():
                 return
 
     def status(self) -> dict[str, Any]:
@@ -223,10 +228,17 @@ class Live:
             return None
         return Setting(*json.loads(text))
 
+    def _let_go(self) -> bool:
+        """After a capture: keep the weights only as long as another one may be asked for; whether none may."""
+        if self._once:
+            self._plan = None
+        return self._once or self._did.artifact_root is not None
+
     def _require_plan(self) -> Plan:
         root = self._did.artifact_root
         if root is not None:
-            raise errors.ExistsError(f"{_DOING}: its weights are artifact {root}, from which it was {self._did.what}")
+            how = "is captured as" if self._did.what == "captured" else "was restored from"
+            raise errors.ExistsError(f"{_DOING}: it {how} artifact {root}")
         if self._plan is None:
             raise errors.PolicyRefusedError(
                 f"{_DOING}: {self._why_none()}", remedy='start it with {"coldsnap": {"when": "asked"}} or ready'
@@ -249,9 +261,8 @@ class Live:
         with contextlib.ExitStack() as stack:
             try:
                 plan = self._require_plan()
-                stack.enter_context(self._reading())
-                stack.enter_context(_own_stream(plan))
-                self._require_unchanged(plan)
+                with self._reading(plan):
+                    self._require_unchanged(plan)
                 nbytes = blob_bytes(plan.arguments)
                 stack.enter_context(room(place, plan.identity, nbytes, self._ranks, replace=plan.replace))
                 outcome = Outcome(nbytes=nbytes)
@@ -259,7 +270,8 @@ class Live:
                 outcome = Outcome.of(failure)
             outcomes = verdict.after(self._ranks, outcome, _DOING, _ANSWER_S)
             group = group_of(self._ranks, f"{plan.token}-{number}", plan.shard)
-            receipt = self._written(plan, group, place, tell)
+            with self._reading(plan, f"{_DOING}: "):  # not while ranks hear each other, so that none is kept from sleep
+                receipt = self._written(plan, group, place, tell)
         self._did, self._plan = Did("captured", receipt.artifact_root), None
         return receipt, verdict.total(outcomes)[0]
 
@@ -282,10 +294,12 @@ class Live:
             raise stopped from end
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        with self._memory:
+    def _reading(self, plan: Plan, doing: str = "") -> Iterator[None]:
+        with self._memory, _own_stream(plan):
             if self._asleep:
-                raise errors.PolicyRefusedError("it sleeps, and its weights are not there", remedy="wake it up first")
+                raise errors.PolicyRefusedError(
+                    f"{doing}it sleeps, and its weights are not there", remedy="wake it up first"
+                )
             yield
 
     def _require_unchanged(self, plan: Plan) -> None:

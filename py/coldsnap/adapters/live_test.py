@@ -195,6 +195,15 @@ def test_the_end_of_the_process_leaves_nothing_half_written(tmp_path: pathlib.Pa
     assert not [name for name in names_in(tmp_path) if "weights.safetensors" in name]
 
 
+def test_where_nobody_can_ask_again_the_weights_are_let_go(tmp_path: pathlib.Path) -> None:
+    coldsnap.capture(weights(1), store=tmp_path, identity=IDENTITY)
+    for once in (True, False):
+        one, told = alone(plan(weights(), tmp_path, once=once))
+        one.first()
+        assert "another process has captured it meanwhile" in told.failures[0]
+        assert one.planned is not once
+
+
 def test_another_store_and_none(tmp_path: pathlib.Path) -> None:
     one, _ = alone(plan(weights(), None))
     with pytest.raises(errors.PolicyRefusedError, match="no store is known"):

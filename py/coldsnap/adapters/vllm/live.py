@@ -96,6 +96,7 @@ def _plan_of(capture: Capture, configuration: Configuration) -> Plan:
         place=capture.place,
         replace=capture.replace,
         rate=configuration.capture_rate.value,
+        once=configuration.control.value is None,
     )
 
 

@@ -48,11 +48,14 @@ def called(server: Server, method: str) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_ready_is_captured_behind_the_first_answers_and_restored(tmp_path: pathlib.Path, ranks: int) -> None:
-    start = live(Start(models.make("dense", tmp_path / "model"), ranks=ranks), tmp_path / "store", when="ready")
+    model = models.make("dense", tmp_path / "model")
+    # The weights are 5 MiB, and read twice: ten seconds.
+    start = live(Start(model, ranks=ranks), tmp_path / "store", when="ready", capture_rate="1MiB")
     place = Place(tmp_path)
     with place.serving(start) as server:
         outputs = [server.complete(prompt) for prompt in PROMPTS]
         await_line(server, "the weights will be captured once the engine is ready")
+        assert not [line for line in server.log.splitlines() if "coldsnap: captured " in line]
         await_line(server, "coldsnap: captured ")
         assert [server.complete(prompt) for prompt in PROMPTS] == outputs
     (artifact,) = artifacts(tmp_path / "store")

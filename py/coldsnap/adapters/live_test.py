@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -193,6 +195,40 @@ def test_the_end_of_the_process_leaves_nothing_half_written(tmp_path: pathlib.Pa
     assert [failure.rpartition(": ")[2] for failure in told.failures] == ["it ends"]
     assert Store(tmp_path).current(IDENTITY) is None
     assert not [name for name in names_in(tmp_path) if "weights.safetensors" in name]
+
+
+_CHILD = """
+import sys
+import types
+
+import torch
+
+from coldsnap.adapters import sums
+from coldsnap.adapters.live import Did, Live, Plan
+from coldsnap.adapters.verdict import Alone
+from coldsnap.settings import Setting
+
+tensors = {"a": torch.zeros(12 << 20, dtype=torch.uint8)}
+place = Setting(sys.argv[1], "explicit")
+plan = Plan({"tensors": tensors}, sums.of(tensors), {"model": "example"}, "", "launch", place, False, 1 << 20)
+one = Live(Did("loaded"), Alone(), plan, types.SimpleNamespace(failed=print))
+one.capture(None, lambda done, total: print(done, flush=True))
+"""
+
+
+def test_a_process_that_is_killed_leaves_no_artifact_and_nothing_in_the_way(tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, "-c", _CHILD, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        while int(child.stdout.readline()) == 0:
+            pass
+        child.kill()
+    half = [path for path in tmp_path.rglob("weights.safetensors")]
+    assert len(half) == 1  # it was killed in the middle
+    assert Store(tmp_path).current(IDENTITY) is None and not Store(tmp_path).ls()
+    one, _ = alone(plan(weights(), tmp_path))
+    assert one.capture(None).path == Store(tmp_path).current(IDENTITY)
+    assert not half[0].exists()
 
 
 def test_where_nobody_can_ask_again_the_weights_are_let_go(tmp_path: pathlib.Path) -> None:

@@ -26,7 +26,6 @@ REFUSED_OPERATIONS = {
     for name, what in {
         "launch": "starting engines",
         "release": "holding an engine right before it starts",
-        "qualify": "comparing an engine's answers before it serves",
     }.items()
 }
 _BLOCK_BYTES = 64 << 10  # as the trial read of a restore; a multiple of every block size

@@ -66,6 +66,12 @@ COMMANDS = (
         "coldsnap capabilities --path=/models",
     ),
     Command(
+        "qualify",
+        "coldsnap.qualify_command",
+        "start an engine from an artifact and compare its answers",
+        """coldsnap qualify --store /models/store '{"model": "/models/m"}'""",
+    ),
+    Command(
         "store",
         "coldsnap.store_command",
         "list, verify, collect, pack and unpack the artifacts of a store",

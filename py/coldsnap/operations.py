@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coldsnap import errors, receipt_log, receipts, state, store_place, tensor_files
+from coldsnap import control, errors, receipt_log, receipts, state, store_place, tensor_files
 from coldsnap.artifact import open_artifact
 from coldsnap.capture import capture
 from coldsnap.destinations import numpy_destinations, torch_destinations
@@ -93,6 +93,8 @@ def _flag(name: str, value: Any) -> str:
 
 
 def _capture(values: dict[str, Any], progress: Progress) -> Outcome:
+    if "control" in values["source"]:
+        return _capture_running(values, progress)
     begin = time.monotonic()
     arguments = {name: value for name, value in values.items() if name != "source"}
     try:
@@ -114,6 +116,21 @@ def _capture(values: dict[str, Any], progress: Progress) -> Outcome:
     receipt = capture(tensors, **arguments, progress=reading.behind)
     place = values.get("path") or Store(arguments["store"]).folder_of(values["identity"]) / str(receipt.artifact_root)
     return Outcome(receipt, {"path": str(place), "tensors": len(tensors)})
+
+
+def _capture_running(values: dict[str, Any], progress: Progress) -> Outcome:
+    """Have a running engine capture itself; what it is and where it goes, it knows."""
+    begin = time.monotonic()
+    store = values.get("store")
+    request = {"operation": "capture", "store": None if store is None else os.path.abspath(store)}
+    try:
+        report, receipt = control.ask(values["source"]["control"], request, progress)
+        if receipt is None:
+            raise errors.InternalError("capture the running engine: it did so, and sent no receipt")
+    except BaseException as failure:
+        _account_for(failure, receipts.Account("capture", wall_s=time.monotonic() - begin))
+        raise
+    return Outcome(receipt, report)
 
 
 class _Reading:
@@ -179,9 +196,32 @@ def _on_host(tensors: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _qualify(values: dict[str, Any], progress: Progress) -> Outcome:
+    def report(account: receipts.Account) -> dict[str, Any]:
+        from coldsnap.adapters import qualification
+
+        found = qualification.qualify(qualification.Wanted(**values), os.environ)
+        account.artifact_root = found.artifact_root
+        return {
+            "qualified": True,
+            "engine": values["engine"],
+            "compared_with": found.compared_with,
+            "prompt": list(found.now.prompt),
+            "tokens": list(found.now.tokens),
+            "logprob": found.now.logprob,
+            "logprob_then": found.then.logprob,
+        }
+
+    return _reporting("qualify", report)
+
+
 def _status(values: dict[str, Any], progress: Progress) -> Outcome:
     def report(account: receipts.Account) -> dict[str, Any]:
         from coldsnap import quarantine
+
+        if "control" in values:
+            found, _ = control.ask(values["control"], {"operation": "status"}, progress)
+            return found or {}
 
         return {
             "state_dir": str(state.state_dir(os.environ)),
@@ -229,5 +269,6 @@ _RUN: dict[str, Callable[[dict[str, Any], Progress], Outcome]] = {
     "calibrate": _calibrate,
     "capture": _capture,
     "hydrate": _hydrate,
+    "qualify": _qualify,
     "status": _status,
 }

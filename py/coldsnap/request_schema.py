@@ -47,11 +47,15 @@ class Rules(NamedTuple):
         one_of: Exactly one of these is there.
         any_of: One of these is there, or several.
         excludes: A key, and those that can't stand beside it.
+        within: A key and one inside it: where that is there, `alone` may not stand beside it, and `any_of` is not asked.
+        alone: See ``within``.
     """
 
     one_of: tuple[str, ...] = ()
     any_of: tuple[str, ...] = ()
     excludes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    within: tuple[str, str] = ("", "")
+    alone: tuple[str, ...] = ()
 
 
 _NO_RULES = Rules()
@@ -159,8 +163,14 @@ def object_of(fields: Sequence[Field], rules: Rules = _NO_RULES) -> Kind:
     }
     if rules.one_of:
         schema["oneOf"] = [{"required": [name]} for name in rules.one_of]
-    if rules.any_of:
-        schema["anyOf"] = [{"required": [name]} for name in rules.any_of]
+    any_of = [{"required": [name]} for name in rules.any_of]
+    if rules.alone:
+        outer, inner = rules.within
+        schema["if"] = {"properties": {outer: {"type": "object", "required": [inner]}}}
+        schema["then"] = {"properties": {name: False for name in rules.alone}}
+        schema["else"] = {"anyOf": any_of}
+    elif any_of:
+        schema["anyOf"] = any_of
     if rules.excludes:
         schema["dependentSchemas"] = {
             name: {"properties": {other: False for other in others}} for name, others in rules.excludes
@@ -172,8 +182,9 @@ _SOURCE = object_of(
     (
         Field("safetensors", several(PATH, _MAX_FILES), "safetensors files, all of whose tensors are captured"),
         Field("numpy", PATH, "a .npz file, or a .npy file, whose tensor is named after the file"),
+        Field("control", PATH, "the control socket of a running engine, whose weights are captured"),
     ),
-    Rules(one_of=("safetensors", "numpy")),
+    Rules(one_of=("safetensors", "numpy", "control")),
 )
 _DEVICE = matching(r"host|cuda:\d{1,3}", "host or cuda:N")
 _COUNT = (1, settings.MAX_READ_THREADS)
@@ -221,7 +232,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "capture",
-        "write tensors from files as an artifact",
+        "write tensors from files, or the weights of a running engine, as an artifact",
         (
             Field("source", _SOURCE, "where the tensors are", required=True),
             Field("path", PATH, "the artifact's folder, which must not be there"),
@@ -233,7 +244,12 @@ OPERATIONS: tuple[Operation, ...] = (
             Field("preverified", FLAG, "read the durable blob again, and write a trust marker"),
             Field("replace", FLAG, "in a store, whether another artifact of the identity may be replaced"),
         ),
-        Rules(any_of=("path", "identity"), excludes=(("path", ("store", "replace")),)),
+        Rules(
+            any_of=("path", "identity"),
+            excludes=(("path", ("store", "replace")),),
+            within=("source", "control"),
+            alone=("path", "identity", "scalars", "backend", "place", "preverified", "replace"),
+        ),
     ),
     Operation(
         "hydrate",
@@ -252,12 +268,28 @@ OPERATIONS: tuple[Operation, ...] = (
         ),
     ),
     Operation(
+        "qualify",
+        "start an engine from an artifact, and compare its answers with those that are known",
+        (
+            Field("engine", one_of("vllm"), "which engine", required=True),
+            Field("arguments", MAPPING, "of the engine, without a load format", required=True),
+            Field("artifact", PATH, "the artifact's folder; without it the one that the engine finds in the store"),
+            Field("store", PATH, "the store's folder; without it as at the engine's own start"),
+            Field("timeout_s", whole(1, 86_400), "most seconds that one start may take; 1800 by default"),
+        ),
+        Rules(excludes=(("artifact", ("store",)),)),
+    ),
+    Operation(
         "status",
-        "the last receipts and what the state folder has",
-        (Field("receipts", whole(0, 100), "how many receipts, newest first; 5 by default"),),
+        "the last receipts and what the state folder has, or what a running engine says of itself",
+        (
+            Field("receipts", whole(0, 100), "how many receipts, newest first; 5 by default"),
+            Field("control", PATH, "the control socket of a running engine, which is asked instead"),
+        ),
+        Rules(excludes=(("control", ("receipts",)),)),
     ),
 )
-NOT_YET = ("launch", "release", "qualify")  # of the contract; this version has no part that could do them
+NOT_YET = ("launch", "release")  # of the contract; this version has no part that could do them
 _BY_NAME = {operation.name: operation for operation in OPERATIONS}
 _NAMES = one_of(*_BY_NAME)
 
@@ -310,8 +342,13 @@ def _check_rules(found: dict[str, Any], rules: Rules, where: str) -> None:
     if rules.one_of and len(given) != 1:
         which = " and ".join(given) if given else "none"
         raise ValueError(f"{where} has {which} of {', '.join(rules.one_of)}, and takes exactly one")
-    if rules.any_of and not found.keys() & set(rules.any_of):
+    outer, inner = rules.within
+    within = isinstance(found.get(outer), dict) and inner in found[outer]
+    if rules.any_of and not within and not found.keys() & set(rules.any_of):
         raise ValueError(f"{where} has none of {', '.join(rules.any_of)}, and takes at least one")
+    for other in rules.alone if within else ():
+        if other in found:
+            raise ValueError(f"{_below(where, other)} can't stand beside {inner!r} in {_below(where, outer)}")
     for name, others in rules.excludes:
         for other in others:
             if name in found and other in found:

@@ -29,7 +29,7 @@ from coldsnap.receipts import Receipt
 _STDOUT, _STDERR = 1, 2
 _CANT_ANSWER = 5
 # Those that say what is there change nothing worth remembering.
-_KEPT = ("verify", "calibrate", "capture", "hydrate")
+_KEPT = ("verify", "calibrate", "capture", "hydrate", "qualify")
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EBADF)
 
 

@@ -138,6 +138,15 @@ def _parse_path(value: Any, label: str) -> str:
     return value
 
 
+def _parse_rate(value: Any, label: str) -> int:
+    rate = parse_size(value, label)
+    if rate < MIB:  # a piece of 4 MiB would take so long that other ranks take this one for dead
+        raise errors.RequestInvalidError(
+            f"read {label}: {rate} bytes a second is below {MIB}", remedy=f"give at least {MIB}"
+        )
+    return rate
+
+
 def _show(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
@@ -184,7 +193,17 @@ STORE_MAX_BYTES = Spec(
 # Of an engine's start, for its adapter.
 ARTIFACT = Spec("artifact", "COLDSNAP_ARTIFACT", _parse_path, None, "one artifact to restore from; never written to")
 MODE = Spec("mode", "COLDSNAP_MODE", _one_of(MODES), "auto", "what a start may do: restore, capture, both or neither")
-START: tuple[Spec, ...] = (STORE, STORE_MAX_BYTES, ARTIFACT, MODE)
+CONTROL = Spec("control", "COLDSNAP_CONTROL", _parse_path, None, "a Unix socket, by which the running engine is asked")
+# A capture beside a serving engine may take an eighth of a drive of 2 GB/s (bench/results/README.md) and less than a
+# hundredth of a PCIe 5 link: 60 GB, which are read twice, take eight minutes.
+CAPTURE_RATE = Spec(
+    "capture_rate",
+    "COLDSNAP_CAPTURE_RATE",
+    _parse_rate,
+    256 * MIB,
+    "bytes a second that a capture reads of an engine that serves",
+)
+START: tuple[Spec, ...] = (STORE, STORE_MAX_BYTES, ARTIFACT, MODE, CONTROL, CAPTURE_RATE)
 
 # What other modules read (`coldsnap.state`, `coldsnap.trust`), and what only the build does.
 STATE_VARIABLES = (

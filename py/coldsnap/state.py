@@ -84,22 +84,42 @@ def opened(place: Place, environ: Mapping[str, str], *, make: bool = False) -> I
     """
     chosen = _chosen(environ, place.variable)
     if chosen is not None:
-        with _folder(chosen, place.variable, make) as fd:
+        with private_folder(chosen, place.variable, make=make) as fd:
             yield fd
         return
-    with _folder(state_dir(environ), "COLDSNAP_STATE_DIR", make) as around:
+    with private_folder(state_dir(environ), "COLDSNAP_STATE_DIR", make=make) as around:
         if around is None:
             yield None
             return
-        with _folder(path_of(place, environ), place.variable or "COLDSNAP_STATE_DIR", make) as fd:
+        with private_folder(path_of(place, environ), place.variable or "COLDSNAP_STATE_DIR", make=make) as fd:
             yield fd
+
+
+@contextlib.contextmanager
+def private_folder(path: Path, variable: str, *, make: bool = False) -> Iterator[int | None]:
+    """Open a folder that nobody but this user or root may write to; gives its descriptor, or None where it isn't there.
+
+    Args:
+        path: The folder.
+        variable: The setting that names it, for the remedy.
+        make: Whether it is made, 0700, where it isn't there.
+    Raises:
+        PolicyRefusedError: It is a link, belongs to somebody else, or others may write to it.
+        IoError: It can't be made or opened.
+    """
+    fd = _open_folder(path, variable, make)
+    try:
+        yield fd
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 @contextlib.contextmanager
 def opened_for_profile(environ: Mapping[str, str]) -> Iterator[int]:
     """Open the folder that the profile is written to; it is made where it isn't there."""
     variable = "COLDSNAP_PROFILE" if environ.get("COLDSNAP_PROFILE") else "COLDSNAP_STATE_DIR"
-    with _folder(profile_path(environ).parent, variable, True) as fd:
+    with private_folder(profile_path(environ).parent, variable, make=True) as fd:
         assert fd is not None  # it was to be made
         yield fd
 
@@ -223,16 +243,6 @@ def _home(environ: Mapping[str, str]) -> Path:
             f"find the state folder: HOME is not set, and the system has no home folder for user {os.geteuid()}",
             remedy="set COLDSNAP_STATE_DIR",
         ) from None
-
-
-@contextlib.contextmanager
-def _folder(path: Path, variable: str, make: bool) -> Iterator[int | None]:
-    fd = _open_folder(path, variable, make)
-    try:
-        yield fd
-    finally:
-        if fd is not None:
-            os.close(fd)
 
 
 def _open_folder(path: Path, variable: str, make: bool) -> int | None:

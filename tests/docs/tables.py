@@ -28,7 +28,7 @@ _KNOWN = {
 _COUNTS = {"queue_depth": settings.MAX_QUEUE_DEPTH, "read_threads": settings.MAX_READ_THREADS}
 _SIZE = "`67108864`, `64MiB`"
 _SIZES = ("pinned_max_bytes", "store_max_bytes")
-_PATHS = ("store", "artifact")
+_PATHS = ("store", "artifact", "control")
 # Where a default follows from the machine.
 _DEFAULTS = {
     "queue_depth": "from the machine",
@@ -36,6 +36,7 @@ _DEFAULTS = {
     "store": "`coldsnap` in the user's XDG cache folder",
     "store_max_bytes": "any number",
     "artifact": "none",
+    "control": "none",
 }
 
 
@@ -49,6 +50,8 @@ def accepted(name: str) -> str:
         return f"a size, a multiple of {settings.LEAF_BYTES}: {_SIZE}"
     if name in _SIZES:
         return f"a size: {_SIZE}"
+    if name == "capture_rate":
+        return f"a size of at least {settings.MIB}: {_SIZE}"
     if name in _PATHS:
         return "an absolute path"
     raise KeyError(f"say in tests/docs/tables.py what the setting {name} takes")
@@ -62,6 +65,8 @@ def edge_values(name: str) -> tuple[list[object], list[object]]:
         return [1, "1", _COUNTS[name], str(_COUNTS[name])], [0, _COUNTS[name] + 1, "x", True, 1.5]
     if name == "chunk_bytes":
         return [settings.LEAF_BYTES, "64KiB", "64MiB", 67108864], [settings.LEAF_BYTES - 1, 0, "64MB"]
+    if name == "capture_rate":
+        return ["64MiB", settings.MIB], [settings.MIB - 1, "1KiB", 0, "x"]
     if name in _PATHS:
         return ["/", "/models/store"], ["", "store", "~/store", "/a\0b", 1]
     return ["64MiB", 67108864, 1], [0, -1, "x", "64MB"]

@@ -58,6 +58,12 @@ WHOLE: dict[str, dict[str, Any]] = {
         "read_threads": 2,
         "output": "restored.safetensors",
     },
+    "qualify": {
+        "engine": "vllm",
+        "arguments": {"model": "checkpoint"},
+        "store": "store",
+        "timeout_s": 60,
+    },
     "status": {"receipts": 1},
 }
 _WRONG_TYPE = {"integer": "1", "string": 5, "boolean": 1, "object": [], "array": {}}
@@ -124,8 +130,14 @@ def broken_request(operation: request_schema.Operation, where: str, keyword: str
     request = whole_request(operation.name)
     if where.startswith("$.source.numpy"):
         request["source"] = {"numpy": "model.npz"}
-    if where == "$.path" and operation.name == "capture":
+    if where.startswith("$.source.control"):
+        request = {name: request[name] for name in ("format", "operation", "store")} | {"source": {"control": "socket"}}
+    if where == "$.path" and operation.name == "capture" and keyword != "false":
         del request["store"], request["replace"]
+    if where == "$.artifact":
+        del request["store"]
+    if where == "$.control":
+        del request["receipts"]
     schema, holder, key = request_schema.kind_of(operation).schema, request, ""
     for step in where.replace("[0]", ".0").split(".")[1:]:
         if key:
@@ -147,12 +159,25 @@ def _break(holder: Any, key: Any, target: Any, schema: dict[str, Any], keyword: 
         del target["identity"]
     elif keyword == "required":
         del holder[key]
-    elif keyword == "false":  # beside a path
-        holder["path"] = "artifact"
-        if key != "store":
-            del holder["store"]
+    elif keyword == "false":  # beside an artifact, a path or an engine
+        _put_beside(holder, key)
     else:
         holder[key] = _value(schema, keyword)
+
+
+def _put_beside(request: dict[str, Any], key: str) -> None:
+    """Put beside ``key`` what it can't stand beside."""
+    if request["operation"] in ("qualify", "status"):
+        request["artifact" if key == "store" else "control"] = "new"
+    elif key in ("store", "replace"):
+        request["path"] = "artifact"
+        if key != "store":
+            del request["store"]
+    else:
+        request["source"] = {"control": "socket"}
+        request.setdefault(key, "new")
+        for name in request.keys() - {"format", "operation", "source", "store", key}:
+            del request[name]
 
 
 def _value(schema: dict[str, Any], keyword: str) -> Any:

@@ -53,7 +53,11 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "capture-no-source": {"operation": "capture", "source": {"numpy": "nowhere.npy"}, "path": "new"},
     # A regular file that answers every read with EIO: nothing is mapped at address 0.
     "capture-unreadable-source": {"operation": "capture", "source": {"numpy": "/proc/self/mem"}, "path": "new"},
+    "capture-no-engine": {"operation": "capture", "source": {"control": "nowhere/socket"}, "store": "store"},
+    "capture-what-is-no-socket": {"operation": "capture", "source": {"control": "model.npz"}},
+    "qualify-no-model": {"operation": "qualify", "engine": "vllm", "arguments": {}, "artifact": "artifact"},
     "calibrate-too-small": {"operation": "calibrate", "bytes": 1, "device": "host"},
+    "status-no-engine": {"operation": "status", "control": "nowhere/socket"},
     "status": {"operation": "status", "receipts": 0},
 }
 

@@ -47,10 +47,21 @@ def rules(schema: dict[str, Any], where: str = "$") -> Iterator[Broken]:
         elif keyword == "dependentSchemas":
             for each in wanted.values():
                 yield from ((f"{where}.{name}", "false") for name in each["properties"])
-        elif keyword not in ("description", "required"):
+        elif keyword in ("then", "else"):
+            yield from _rules_of_branch(wanted, where)
+        elif keyword not in ("description", "required", "if"):
             yield where, keyword
-        elif keyword != "description":
+        elif keyword == "required":
             yield from ((f"{where}.{name}", keyword) for name in wanted)
+
+
+def _rules_of_branch(schema: dict[str, Any], where: str) -> Iterator[Broken]:
+    """Of what holds only beside some values: names that must not be there, and plain keywords."""
+    for keyword, wanted in schema.items():
+        if keyword == "properties":
+            yield from ((f"{where}.{name}", "false") for name in wanted)
+        else:
+            yield where, keyword
 
 
 def _is_a(value: Any, types: str | list[str]) -> bool:
@@ -95,6 +106,15 @@ def _any_of(schema: dict[str, Any], wanted: list[dict[str, Any]], value: Any, wh
         yield where, "anyOf"
 
 
+def _if(schema: dict[str, Any], wanted: dict[str, Any], value: Any, where: str) -> Iterator[Broken]:
+    yield from broken(schema["else" if broken(wanted, value, where) else "then"], value, where)
+
+
+def _nothing(*_: Any) -> Iterator[Broken]:
+    """Of what `_if` looks at."""
+    return iter(())
+
+
 def _items(schema: dict[str, Any], wanted: dict[str, Any], value: Any, where: str) -> Iterator[Broken]:
     for item in value if isinstance(value, list) else ():
         yield from broken(wanted, item, f"{where}[0]")  # one name for all of them
@@ -119,6 +139,9 @@ _KEYWORDS: dict[str, Any] = {
     "dependentSchemas": _dependent,
     "oneOf": _one_of,
     "anyOf": _any_of,
+    "if": _if,
+    "then": _nothing,
+    "else": _nothing,
     "items": _items,
     "minimum": _when((int, float), lambda value, least: value >= least, "minimum"),
     "maximum": _when((int, float), lambda value, most: value <= most, "maximum"),

@@ -14,8 +14,8 @@ from coldsnap import errors, settings, store_place
 from coldsnap.settings import Setting
 
 KEY = "coldsnap"
-WHEN, IDENTITIES = ("load", "ready"), ("content", "manifest")
-KNOWN = ("mode", "store", "artifact", "when", "identity")
+WHEN, IDENTITIES = ("load", "ready", "asked"), ("content", "manifest")
+KNOWN = ("mode", "store", "artifact", "when", "identity", "control", "capture_rate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,11 @@ class Configuration:
         mode: ``auto`` (restore, else load and capture), ``capture``, ``restore`` (or refuse) or ``off``.
         store: Where artifacts are; its value is None where nobody named one.
         artifact: The only artifact to restore from, which is never written to; None: the store's.
-        when: When a capture happens: at the end of loading, ``load``.
+        when: When a capture happens: at the end of loading (``load``), behind the first served requests (``ready``), or
+            when the control socket is asked for it (``asked``).
         identity: What says which checkpoint it is: its ``content``, or the artifact's own ``manifest``.
+        control: Path of the socket by which the running engine is asked; None: there is none.
+        capture_rate: Bytes a second that a capture reads of an engine that serves.
     """
 
     mode: Setting
@@ -35,6 +38,8 @@ class Configuration:
     artifact: Setting
     when: Setting
     identity: Setting
+    control: Setting
+    capture_rate: Setting
 
     @property
     def may_restore(self) -> bool:
@@ -74,15 +79,22 @@ def resolve(extra: Any, environ: Mapping[str, str]) -> Configuration:
         artifact=settings.resolve_one(settings.ARTIFACT, ours.get("artifact"), environ),
         when=_chosen("when", ours.get("when"), WHEN),
         identity=_chosen("identity", ours.get("identity"), IDENTITIES),
+        control=settings.resolve_one(settings.CONTROL, ours.get("control"), environ),
+        capture_rate=settings.resolve_one(settings.CAPTURE_RATE, ours.get("capture_rate"), environ),
     )
     if found.mode.value == "capture" and found.artifact.value is not None:
         raise errors.RequestInvalidError(
             "read the mode: it is capture, and an artifact is named, which is never written to",
             remedy="name a store, or leave the artifact out",
         )
-    if found.when.value == "ready":
+    if found.when.value == "asked" and (found.control.value is None or found.mode.value == "capture"):
+        why = (
+            "no control socket is named"
+            if found.control.value is None
+            else "the mode is capture, which waits for nobody"
+        )
         raise errors.RequestInvalidError(
-            "read when: captures of an engine that is ready are not there yet", remedy="give load"
+            f"read when: it is asked, and {why}", remedy="name a socket by control, or give load or ready"
         )
     return found
 

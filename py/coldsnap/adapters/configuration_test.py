@@ -33,16 +33,22 @@ def test_defaults_and_what_a_mode_may_do(tmp_path: pathlib.Path) -> None:
     }
     assert may == {"restore": (True, False, True), "capture": (False, True, True), "off": (False, False, False)}
     assert not configuration.resolve({}, {"COLDSNAP_ARTIFACT": "/a"}).may_capture
+    assert (found.control.value, found.capture_rate.value) == (None, 256 << 20)
+    asked = configuration.resolve({"coldsnap": {"when": "asked"}}, {"COLDSNAP_CONTROL": "/run/engine/control"})
+    assert (asked.when.value, asked.control.value) == ("asked", "/run/engine/control")
 
 
 @pytest.mark.parametrize(
     ("ours", "words"),
     [
-        ({"mod": "auto"}, ["'mod' is unknown", "mode, store, artifact, when, identity"]),
+        ({"mod": "auto"}, ["'mod' is unknown", "mode, store, artifact, when, identity, control, capture_rate"]),
         ({"mode": "fast"}, ["'fast' is unknown", "auto, capture, restore, off"]),
         ({"store": "relative"}, ["'relative' is no absolute path"]),
-        ({"when": "later"}, ["'later' is unknown", "load, ready"]),
-        ({"when": "ready"}, ["not there yet", "give load"]),
+        ({"when": "later"}, ["'later' is unknown", "load, ready, asked"]),
+        ({"when": "asked"}, ["it is asked", "no control socket is named"]),
+        ({"when": "asked", "control": "/a/socket", "mode": "capture"}, ["it is asked", "the mode is capture"]),
+        ({"control": "a/socket"}, ["'a/socket' is no absolute path"]),
+        ({"capture_rate": "1KiB"}, ["1024 bytes a second is below 1048576"]),
         ({"identity": "name"}, ["'name' is unknown", "content, manifest"]),
         ({"mode": "capture", "artifact": "/a"}, ["never written to"]),
         ("auto", ["it is a str"]),

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,19 +20,15 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from coldsnap import errors, store_place
 from coldsnap.adapters import coverage, snapshot, verdict
+from coldsnap.adapters.rank_capture import blob_bytes, captured, group_of, room
 from coldsnap.adapters.search import STRATEGY
 from coldsnap.adapters.verdict import Outcome, Ranks
 from coldsnap.adapters.vllm import compat, pool
 from coldsnap.adapters.vllm.restore import look_at
 from coldsnap.adapters.walker import Walked
-from coldsnap.artifact import load_native
-from coldsnap.capture import capture
-from coldsnap.ranks import RankGroup, capture_rank
 from coldsnap.receipts import Receipt
 from coldsnap.settings import Setting
-from coldsnap.sources import sources_of
 from coldsnap.store import Store
-from coldsnap.values import canonical, digest_of
 
 STAGE = "coldsnap.stage"
 BACKEND = Setting("auto", "adapter-default")
@@ -51,8 +47,10 @@ class Capture:
         device: Where weights are.
         replace: Whether another artifact of the identity may be current now.
         only: A strategy that is taken whatever else would do; empty: the best.
+        later: When finished weights are captured, if not now: ``ready`` or ``asked`` (`coldsnap.adapters.live`).
         failure: Why nothing was captured.
         unfit: Whether that was since the finished weights can't be: what they are made from may be.
+        planned: Arguments of `coldsnap.capture`, where the capture comes later.
         receipt: Of the capture, once it was published.
         outcomes: Of all ranks: bytes of their blobs.
         seconds: That the capture took.
@@ -66,8 +64,10 @@ class Capture:
     device: torch.device
     replace: bool = False
     only: str = ""
+    later: str = ""
     failure: BaseException | None = None
     unfit: bool = False
+    planned: dict[str, Any] | None = None
     receipt: Receipt | None = None
     outcomes: list[Outcome] = field(default_factory=list)
     seconds: float = 0.0
@@ -116,7 +116,7 @@ class Capture:
             self.failure = self.failure or failure
 
     def _require_place(self) -> None:
-        if self.failure is None:
+        if self.failure is None and not self.later:
             store_place.require_lasting(self.place)
 
     def _after_loading(self, model: torch.nn.Module) -> None:
@@ -126,6 +126,12 @@ class Capture:
         if not all(every):
             raise self.failure or errors.PolicyRefusedError(f"capture the model: rank {every.index('')} can't")
         self._strategy = "loaded" if "loaded" in every else mine
+        if self._strategy == "loaded" and self.later == "asked":
+            raise errors.PolicyRefusedError(
+                "the finished weights can't be captured, and what they are made from is there only until loading ends",
+                stage="capture",
+                remedy="set when to load",
+            )
         if self._strategy == "loaded":
             self._write(model)
         elif self.device.type == "cpu":
@@ -150,24 +156,28 @@ class Capture:
             )
 
     def _write(self, model: torch.nn.Module) -> None:
-        """Plan, agree, and write: all ranks or none."""
+        """Plan, agree, and write, or keep the plan for later: all ranks or none."""
         begin = time.monotonic()
+        later = bool(self.later) and self._strategy != "loaded"  # what finished weights are made from is about to go
         with contextlib.ExitStack() as leases:
             try:
                 if self.failure is not None:
                     raise self.failure
                 plan = self._planned(model)
-                nbytes = load_native().plan_layout(sources_of(plan["tensors"]).rows).blob_bytes
-                store_place.require_free(self.place, nbytes * self.ranks.size)
-                if self.ranks.rank == 0:
-                    self._require_new()
-                if self.ranks.size > 1 and self.ranks.rank == 0:
-                    leases.enter_context(self._lease())
+                nbytes = blob_bytes(plan)
+                if not later:
+                    leases.enter_context(room(self.place, self.identity, nbytes, self.ranks, replace=self.replace))
                 outcome = Outcome(nbytes=nbytes)
             except Exception as failure:  # said to the other ranks
                 outcome = Outcome.of(failure)
             self.outcomes = verdict.after(self.ranks, outcome, "capture the model")
-            self.receipt = self._captured(plan)
+            if later:
+                self.planned = plan
+            else:
+                group = group_of(self.ranks, self.token, self.shard)
+                self.receipt = captured(
+                    plan, group, self.place, identity=self.identity, replace=self.replace, backend=BACKEND
+                )
         self.seconds = time.monotonic() - begin
 
     def _planned(self, model: torch.nn.Module) -> dict[str, Any]:
@@ -181,33 +191,6 @@ class Capture:
         stage = "loaded" if self._strategy == "loaded" else "final"
         scalars = {**scalars, STAGE: stage, STRATEGY: self._strategy}
         return {"tensors": tensors, "roles": roles, "attrs": attrs, "scalars": scalars}
-
-    def _require_new(self) -> None:
-        """Refuse where another process has captured it while this one was loading."""
-        if not self.replace and self.store.current(self.identity) is not None:
-            raise errors.ExistsError("capture the model: another process has captured it meanwhile", stage="capture")
-
-    def _captured(self, plan: dict[str, Any]) -> Receipt:
-        common = {
-            "store": self.store,
-            "identity": self.identity,
-            "backend": BACKEND,
-            "replace": self.replace,
-        }
-        if self.ranks.size == 1:
-            return capture(**plan, **common)
-        shards = [json.loads(text) for text in self.ranks.gather(json.dumps(self.shard), verdict.TIME_LIMIT_S)]
-        group = RankGroup(self.token, self.ranks.rank, shards, verdict.TIME_LIMIT_S)
-        return capture_rank(group=group, **plan, **common)
-
-    @contextlib.contextmanager
-    def _lease(self) -> Iterator[None]:
-        """Keep other engines from capturing the same identity meanwhile; a capture of one rank does so itself."""
-        held = self.store.create_incoming(digest_of(canonical(self.identity, "identity")))
-        try:
-            yield
-        finally:
-            held.close()
 
 
 def _strategy(model: torch.nn.Module) -> str:

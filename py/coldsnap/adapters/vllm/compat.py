@@ -24,6 +24,7 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from coldsnap import errors
 from coldsnap.adapters import checkpoint
+from coldsnap.adapters.beside import BesideRanks
 from coldsnap.adapters.configuration import without_ours
 from coldsnap.adapters.verdict import Alone, Ranks
 
@@ -313,6 +314,19 @@ def ranks() -> Ranks:
 
     group = get_world_group()
     return Alone() if group.world_size == 1 else _Ranks(group.rank_in_group, group.world_size)
+
+
+def beside(token: str) -> Alone | BesideRanks:
+    """The same processes for a thread that works beside the engine; called where `ranks` is, used where it likes.
+
+    Args:
+        token: The same in every rank, and never used before.
+    """
+    found = ranks()
+    if isinstance(found, Alone):
+        return found
+    store = torch.distributed.distributed_c10d._get_default_store()
+    return BesideRanks(store, f"coldsnap/{token}", found.rank, found.size)
 
 
 def loads_without_others(vllm_config: Any, model_config: Any) -> bool:

@@ -16,6 +16,7 @@ from coldsnap import errors
 _REQUEST = "coldsnap-oracle"
 _MOST_STEPS = 1000
 _MARK = "_coldsnap_told"
+_WEIGHTS = "weights"  # the tag of their memory, in sleep mode
 
 
 def when_built(tell: Callable[[Any], None]) -> bool:
@@ -55,6 +56,13 @@ def when_built(tell: Callable[[Any], None]) -> bool:
     return True
 
 
+def tells_when_built() -> bool:
+    """Whether `when_built` was called here, and this version of vLLM has what it takes."""
+    from vllm.v1.engine import core
+
+    return hasattr(getattr(core.EngineCore, "_initialize_kv_caches", None), _MARK)
+
+
 def can_be_asked(core: Any) -> bool:
     """Whether a prompt can be run through this core by itself: not where other engines take part, or nothing is said."""
     config = core.vllm_config
@@ -74,7 +82,37 @@ def vocabulary(core: Any) -> int:
 
 def of_first_worker(core: Any, function: Callable[[Any], Any]) -> Any:
     """Call a function of a module with the worker of the first rank; its answer."""
-    return core.model_executor.collective_rpc(function)[0]
+    return of_workers(core, function)[0]
+
+
+def of_workers(core: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Call a function of a module with the worker of each rank, and arguments; their answers, by rank."""
+    return list(core.model_executor.collective_rpc(function, args=arguments))
+
+
+def around_sleep(worker: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
+    """Have ``before`` called whenever this worker's weights are about to be taken away, and ``after`` when they are back.
+
+    Reading memory that sleep mode has unmapped would end the process.
+    """
+    inner = getattr(worker, "worker", worker)  # in vLLM's wrapper
+    sleep, wake_up = getattr(inner, "sleep", None), getattr(inner, "wake_up", None)
+    if sleep is None or wake_up is None:
+        return
+
+    @functools.wraps(sleep)
+    def slept(*arguments: Any, **named: Any) -> Any:
+        before()
+        return sleep(*arguments, **named)
+
+    @functools.wraps(wake_up)
+    def woken(tags: list[str] | None = None, *arguments: Any, **named: Any) -> Any:
+        done = wake_up(tags, *arguments, **named)
+        if tags is None or _WEIGHTS in tags:  # it can wake the KV cache alone
+            after()
+        return done
+
+    inner.sleep, inner.wake_up = slept, woken
 
 
 def generate(core: Any, prompt: Sequence[int], count: int) -> tuple[tuple[int, ...], float]:

@@ -22,10 +22,24 @@ def restored(receipt: Receipt, nbytes: int, seconds: float) -> str:
     return f"coldsnap: restored {_size(nbytes)} in {seconds:.2f} s ({how}) {verified}"
 
 
-def captured(receipt: Receipt, nbytes: int, seconds: float) -> str:
-    """As ``coldsnap: captured 15.3 GiB in 8.10 s (1.9 GB/s, route direct); the next start restores them``."""
+def captured(receipt: Receipt, nbytes: int, seconds: float, *, at_once: bool = False) -> str:
+    """As ``coldsnap: captured 15.3 GiB in 8.10 s (1.9 GB/s, route direct); the next start restores them``.
+
+    Args:
+        receipt: Of the capture, of rank 0.
+        nbytes: Of all ranks.
+        seconds: Until all of them were published.
+        at_once: Whether it should have come later, and could not.
+    """
     how = _rate(nbytes, seconds) + ", " + _routes(receipt)
-    return f"coldsnap: captured {_size(nbytes)} in {seconds:.2f} s ({how}); the next start restores"
+    why = ", at the end of loading, since the finished weights can't be captured" if at_once else ""
+    return f"coldsnap: captured {_size(nbytes)} in {seconds:.2f} s ({how}){why}; the next start restores"
+
+
+def planned(later: str) -> str:
+    """What a start says that captures later."""
+    when = "once the engine is ready" if later == "ready" else "when the control socket is asked to"
+    return f"coldsnap: the weights will be captured {when}"
 
 
 def _routes(receipt: Receipt) -> str:

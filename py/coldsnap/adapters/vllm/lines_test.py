@@ -46,3 +46,10 @@ def test_restored(found: Any, nbytes: int, seconds: float, line: str) -> None:
 def test_captured() -> None:
     line = lines.captured(receipt(["direct"], ["adapter_default"]), 3 << 30, 2.0)
     assert line == "coldsnap: captured 3.0 GiB in 2.00 s (1.61 GB/s, route direct); the next start restores"
+    line = lines.captured(receipt(["direct"], []), 3 << 30, 2.0, at_once=True)
+    assert line.endswith("at the end of loading, since the finished weights can't be captured; the next start restores")
+
+
+def test_planned() -> None:
+    assert lines.planned("ready") == "coldsnap: the weights will be captured once the engine is ready"
+    assert lines.planned("asked") == "coldsnap: the weights will be captured when the control socket is asked to"

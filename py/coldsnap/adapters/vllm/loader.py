@@ -25,9 +25,10 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from coldsnap import errors
 from coldsnap.adapters import attempts, configuration, search, verdict
 from coldsnap.adapters.configuration import Configuration
+from coldsnap.adapters.live import Did
 from coldsnap.adapters.search import Found, Wanted
 from coldsnap.adapters.verdict import Outcome, Part, Ranks
-from coldsnap.adapters.vllm import compat, identity, lines, pool, started
+from coldsnap.adapters.vllm import compat, engine, identity, lines, live, pool, started
 from coldsnap.adapters.vllm.capture import Capture
 from coldsnap.adapters.vllm.kept import keep, remember
 from coldsnap.adapters.vllm.restore import Order, progress_bar, restore, strategies
@@ -93,7 +94,7 @@ class _Start:
         joint = verdict.before_building(self._ranks, self._part(found))
         if joint.artifact and found.artifact is not None:
             with found.artifact as artifact:
-                return self._restored(artifact)
+                return self._restored(artifact, joint.token)
         if found.artifact is not None:  # another rank can't
             found.artifact.close()
         if self._configuration.mode.value == "restore":
@@ -147,7 +148,7 @@ class _Start:
         again = found.quarantined is not None and found.quarantined.code == "layout_mismatch"
         return Part(self._digest(), root, found.code, found.why, secrets.token_hex(16), again)
 
-    def _restored(self, artifact: Artifact) -> torch.nn.Module:
+    def _restored(self, artifact: Artifact, token: str) -> torch.nn.Module:
         root, begin = artifact.artifact_root, time.monotonic()
         outcome, model, receipt = Outcome(), None, None
         with progress_bar(self._ranks.rank == 0 and self._loader.load_config.use_tqdm_on_load) as progress:
@@ -168,15 +169,27 @@ class _Start:
         assert model is not None and receipt is not None
         keep(receipt)
         bring_into_page_cache(artifact)
-        self._note(Started("restored", root, artifact.native.path, self._shard, artifact.identity), model)
+        as_started = Started("restored", root, artifact.native.path, self._shard, artifact.identity)
+        self._note(Did("restored", root), token, model, as_started)
         if self._ranks.rank == 0:
             _log.info("%s", lines.restored(receipt, *verdict.total(outcomes)))
             _log.debug("coldsnap: building and filling took %.2f s, artifact %s", time.monotonic() - begin, root)
         return model
 
-    def _note(self, what: Started, model: torch.nn.Module) -> None:
-        if self._model_config is self._vllm_config.model_config:  # an engine is asked for its target
-            started.note(what, model, pool.in_use(self._device))
+    def _note(
+        self,
+        did: Did,
+        token: str,
+        model: torch.nn.Module,
+        as_started: Started | None = None,
+        capture: Capture | None = None,
+    ) -> None:
+        """Leave word of the engine's target model, for when the engine is there."""
+        if self._model_config is not self._vllm_config.model_config:
+            return
+        if as_started is not None:
+            started.note(as_started, model, pool.in_use(self._device))
+        live.prepare(self._configuration, str(self._model_config.model), did, token, capture, keep)
 
     def _loaded(self, joint: Part) -> torch.nn.Module:
         """The engine's own load, with a capture where that makes sense."""
@@ -185,27 +198,51 @@ class _Start:
             _log.info("coldsnap: loading normally: %s", joint.why)
         capture = self._capture(joint)
         if capture is None:
-            return self._loader.load_model(
+            model = self._loader.load_model(
                 vllm_config=self._vllm_config, model_config=self._model_config, prefix=self._prefix
             )
+            self._note(Did("loaded", None, joint.why), joint.token, model)
+            return model
         model = capture.load(self._loader, self._vllm_config, self._model_config, self._prefix)
-        failure = capture.failure
+        self._conclude(capture, joint, model)
+        return model
+
+    def _conclude(self, capture: Capture, joint: Part, model: torch.nn.Module) -> None:
+        """Say what became of a capture, and leave word of it."""
+        first, failure, did = self._ranks.rank == 0, capture.failure, Did("loaded", None, joint.why)
+        as_started: Started | None = None
         if failure is not None:
             keep(getattr(failure, "receipt", None))
             if self._configuration.must:
                 raise failure
             again = self._remember_unfit(failure) if capture.unfit else ""
+            did = did._replace(why=str(failure))
             if first:
                 _log.info("coldsnap: not captured: %s%s", failure, again)
+        elif capture.planned is not None and first:
+            _log.info("%s", lines.planned(capture.later))
         elif capture.receipt is not None:
             keep(capture.receipt)
-            self._note(Started("captured", *capture.artifact(), self._shard, capture.identity), model)
+            did = Did("captured", capture.receipt.artifact_root)
+            as_started = Started("captured", *capture.artifact(), self._shard, capture.identity)
             with contextlib.suppress(errors.Error), capture.store.open(self._identity, shard=self._shard) as artifact:
                 bring_into_page_cache(artifact)
             if first:
                 nbytes = sum(outcome.nbytes for outcome in capture.outcomes)
-                _log.info("%s", lines.captured(capture.receipt, nbytes, capture.seconds))
-        return model
+                _log.info("%s", lines.captured(capture.receipt, nbytes, capture.seconds, at_once=bool(capture.later)))
+        self._note(did, joint.token, model, as_started, capture)
+
+    def _later(self) -> str:
+        """When finished weights are captured, if not at the end of loading."""
+        when = str(self._configuration.when.value)
+        if when == "load" or self._model_config is not self._vllm_config.model_config:  # a draft is small
+            return ""
+        if not engine.tells_when_built():
+            raise errors.PolicyRefusedError(
+                f"capture the model when {when}: this version of vLLM does not tell when an engine is ready",
+                remedy="set when to load",
+            )
+        return when
 
     def _digest(self) -> str:
         return "" if self._identity is None else digest_of(canonical(self._identity, "the identity"))
@@ -239,6 +276,7 @@ class _Start:
             only="loaded" if by_loaded else "",
         )
         try:
+            capture.later = self._later()
             capture.place = self._configuration.place(os.environ)
         except errors.Error as cause:
             capture.failure = cause

@@ -37,12 +37,17 @@ def ask(core: Any) -> None:
         then = None if found is None else oracle.read(found.artifact_root, os.environ)
         if found is None or (found.what == "restored" and (then is None or then.qualified)):
             return  # captured elsewhere, or asked before
-        prompt = oracle.prompt(engine.vocabulary(core))
-        now = Oracle(prompt, *engine.generate(core, prompt, oracle.TOKENS))
+        now = answer(core)
     except Exception as cause:  # of whatever kind: without an answer an artifact stays on probation
         _log.info("coldsnap: the artifact stays on probation: %s: %s", type(cause).__name__, cause)
         return
     _judge(found, then, now)
+
+
+def answer(core: Any) -> Oracle:
+    """What an engine core says to the fixed prompt."""
+    prompt = oracle.prompt(engine.vocabulary(core))
+    return Oracle(prompt, *engine.generate(core, prompt, oracle.TOKENS))
 
 
 def _judge(found: Started, then: Oracle | None, now: Oracle) -> None:

@@ -190,7 +190,7 @@ def test_a_pod_of_another_user_cannot_write_and_can_read(cluster: Cluster) -> No
 def test_modes_of_a_group_are_accepted_where_it_is_named(cluster: Cluster) -> None:
     """A kubelet that goes through the volume at each start gives the group rights, and changes ctime."""
     captured(shared(cluster))
-    path = "/store/coldsnap" + str(artifact(cluster)).partition("/coldsnap")[2]
+    path = "/store/coldsnap" + str(artifact(cluster)).partition("/claim-coldsnap-store/coldsnap")[2]
     apply_fs_group(cluster.claims["coldsnap-store"], _GROUP, "Always")
     assert stat.S_IMODE(artifact(cluster).stat().st_mode) == 0o2775
     pod = shared(cluster)  # OnRootMismatch: nothing more happens
@@ -212,7 +212,7 @@ def test_modes_of_a_group_are_accepted_where_it_is_named(cluster: Cluster) -> No
 
 def test_state_on_a_volume_of_a_group_is_refused(cluster: Cluster) -> None:
     captured(shared(cluster))
-    path = "/store/coldsnap" + str(artifact(cluster)).partition("/coldsnap")[2]
+    path = "/store/coldsnap" + str(artifact(cluster)).partition("/claim-coldsnap-store/coldsnap")[2]
     words = ["env", "COLDSNAP_STATE_DIR=/store/state", "coldsnap", "verify", "--admit", path]
     done = shared(cluster).run("serve", command=words)
     assert done.status == 0, done.output

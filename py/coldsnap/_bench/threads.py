@@ -23,6 +23,9 @@ def run(count: int, work: Callable[[int, Stopped], None]) -> float:
     stop = threading.Event()
     failures: list[BaseException] = []
     ready = threading.Barrier(count + 1)
+    # Before Python 3.13, `Thread.join` that a signal's exception interrupts calls the thread ended ever after, and one that
+    # comes back from native code into an interpreter that is shutting down aborts the process.
+    ended = [threading.Event() for _ in range(count)]
 
     def body(index: int) -> None:
         try:
@@ -33,6 +36,8 @@ def run(count: int, work: Callable[[int, Stopped], None]) -> float:
         except BaseException as error:  # raised again below, in the thread that waits
             failures.append(error)
             stop.set()
+        finally:
+            ended[index].set()
 
     workers = [threading.Thread(target=body, args=(index,), daemon=True) for index in range(count)]
     try:
@@ -40,14 +45,14 @@ def run(count: int, work: Callable[[int, Stopped], None]) -> float:
             worker.start()
         ready.wait()
         start = time.perf_counter()
-        for worker in workers:
-            worker.join()
+        for each in ended:
+            each.wait()
     except BaseException:
         stop.set()
         ready.abort()
-        for worker in workers:
+        for worker, each in zip(workers, ended, strict=True):
             if worker.ident is not None:
-                worker.join()
+                each.wait()
         raise
     if failures:
         raise failures[0]

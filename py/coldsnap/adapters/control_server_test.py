@@ -27,6 +27,12 @@ def answer(request: dict[str, Any], tell: Callable[[int, int], object]) -> dict[
     return {"report": {"asked": request["operation"]}, "receipt": None}
 
 
+@pytest.fixture(autouse=True)
+def _near(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address has room for 107 bytes, and the folder of a test may have a longer path."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def path(tmp_path: pathlib.Path) -> str:
     return str(tmp_path / "ours" / "control")
@@ -45,7 +51,7 @@ def raw(path: str, data: bytes) -> list[dict[str, Any]]:
     """Send bytes; what comes back until the end."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(30)
-        client.connect(path)
+        client.connect(os.path.relpath(path))
         client.sendall(data)
         with client.makefile("rb") as lines:
             return [json.loads(line) for line in lines]
@@ -109,7 +115,7 @@ def test_more_clients_than_it_has_time_for(path: str) -> None:
     with serving(path):
         for _ in range(4):
             client = socket.socket(socket.AF_UNIX)
-            client.connect(path)
+            client.connect(os.path.relpath(path))
             held.append(client)
         (refusal,) = raw(path, b"")
         assert refusal["error"]["code"] == "policy_refused"
@@ -130,7 +136,7 @@ def test_what_was_asked_goes_on_where_the_client_is_gone(path: str, monkeypatch:
 
     with serving(path, slow):
         with socket.socket(socket.AF_UNIX) as client:
-            client.connect(path)
+            client.connect(os.path.relpath(path))
             client.sendall(control.line_of(STATUS))
             assert begun.wait(30)
         go_on.set()
@@ -191,7 +197,7 @@ class _Peer:
 def test_a_dead_engine_s_socket_is_replaced_and_nothing_else_is(path: str) -> None:
     os.mkdir(os.path.dirname(path), 0o700)
     left = socket.socket(socket.AF_UNIX)
-    left.bind(path)
+    left.bind(os.path.relpath(path))
     left.close()
     with serving(path):
         assert control.ask(path, STATUS)[0] == {"asked": "status"}
@@ -227,7 +233,7 @@ def test_a_folder_that_others_may_write_to_is_refused(path: str) -> None:
 def test_what_is_no_answer_is_no_success(tmp_path: pathlib.Path, data: bytes) -> None:
     path = str(tmp_path / "other")
     with socket.socket(socket.AF_UNIX) as other:
-        other.bind(path)
+        other.bind(os.path.relpath(path))
         other.listen()
 
         def say() -> None:

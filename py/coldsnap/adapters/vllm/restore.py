@@ -4,8 +4,8 @@
     shape    built and finished on values that mean nothing; filled
     loaded   built; filled with what the engine's loader had made of the checkpoint; finished
 
-Bytes come before what reads them: `meta` and `loaded` fill before they finish. Afterwards the model is walked again, and
-whatever is not as it was captured fails the restore.
+Bytes come before what reads them: `meta` and `loaded` fill before they finish. The model is walked once nothing but this
+module touches it any more, and whatever is not as it was captured fails the restore.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import Any
 from coldsnap import errors
 from coldsnap.new_file import read_small
 from coldsnap.settings import LEAF_BYTES, MIB
-from coldsnap.store import Store
+from coldsnap.store import Store, shard_folders
 
 # linux/fs.h: one source range and one destination; at most this much at a time (btrfs).
 _FIDEDUPERANGE = 0xC0189436
@@ -100,11 +100,11 @@ def _known(store: Store, wanted: set[_Key]) -> dict[_Key, tuple[Path, int]]:
     for artifact in store.ls():
         if artifact.problem or len(known) == len(wanted):
             continue
-        for manifest in artifact.path.glob("shard-*/manifest.json"):
+        for shard in shard_folders(artifact.path):
             with contextlib.suppress(ValueError, KeyError, TypeError, errors.Error):  # whoever opens it will say
-                for key, offset in _extents(manifest.parent):
+                for key, offset in _extents(shard):
                     if key in wanted:
-                        known.setdefault(key, (manifest.parent / _BLOB, offset))
+                        known.setdefault(key, (shard / _BLOB, offset))
     return known
 
 

@@ -413,10 +413,20 @@ def _current_root(folder: Path) -> str | None:
 
 
 def _digest_folders(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
     with saying(f"list {folder}"):
-        return sorted(path for path in folder.iterdir() if records.HEX64.fullmatch(path.name) and path.is_dir())
+        try:
+            return sorted(path for path in folder.iterdir() if records.HEX64.fullmatch(path.name) and path.is_dir())
+        except (FileNotFoundError, NotADirectoryError):  # maybe since just now: others collect here too
+            return []
+
+
+def shard_folders(artifact: Path) -> list[Path]:
+    """The shards that an artifact has; none once it was collected, which others may do at any time."""
+    try:
+        with os.scandir(artifact) as entries:
+            return sorted(artifact / entry.name for entry in entries if entry.name.startswith("shard-"))
+    except FileNotFoundError:
+        return []
 
 
 def _described(path: Path, current: str | None) -> StoredArtifact:
@@ -461,9 +471,9 @@ def _exclusive(path: Path) -> Iterator[bool]:
     """Whether nobody has the artifact open, and nobody can open it within the block."""
     with contextlib.ExitStack() as stack:
         alone = True
-        for blob in path.glob(f"shard-*/{_BLOB}"):
+        for shard in shard_folders(path):
             try:
-                fd = os.open(blob, _READ)
+                fd = os.open(shard / _BLOB, _READ)
                 stack.callback(os.close, fd)
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

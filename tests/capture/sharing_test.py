@@ -131,3 +131,23 @@ def test_another_failure_is_no_success(tmp_path: pathlib.Path, monkeypatch: pyte
     assert [entry.identity_digest for entry in coldsnap.Store(store).ls()] == [
         coldsnap.Store(store).folder_of({"model": 1}).name
     ]
+
+
+def test_an_artifact_that_is_collected_meanwhile_is_left_out(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two_models()
+    gone = blob(coldsnap.capture(first, store=tmp_path, identity={"model": 1}), tmp_path).parent.parent
+    listed, looked_at = os.scandir, []
+
+    def collected_first(path: Any = ".") -> Any:
+        if path == gone and not looked_at:
+            looked_at.append(path)
+            gone.rename(tmp_path / "elsewhere")
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", collected_first)
+    receipt = coldsnap.capture(second, store=tmp_path, identity={"model": 2}, backend="python")
+    assert looked_at == [gone]
+    assert "extents_shared" not in codes(receipt) and "extents_copied" not in codes(receipt)
+    coldsnap.verify(blob(receipt, tmp_path).parent.parent)

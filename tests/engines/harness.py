@@ -35,11 +35,6 @@ TOKENS = 12
 _LIMIT_S = 240  # of one start; 20 are usual, 60 with others beside it
 _AT_ONCE = 2
 _IMAGE_SIDE = 56  # pixels; four tokens
-# torchvision comes for another build of torch than the one for CPUs, and its native operators with it. Nothing here calls
-# them, and this module of it, which only describes them, can't be imported without.
-_SITE = """import sys, types
-sys.modules["torchvision._meta_registrations"] = types.ModuleType("torchvision._meta_registrations")
-"""
 _ENTRY_POINTS = """[vllm.general_plugins]
 coldsnap_hidden_tensors = tests.engines.hidden_tensors:register
 coldsnap_plain_layers = tests.engines.plain_layers:register
@@ -149,7 +144,6 @@ class Place:
         ours.mkdir()
         (ours / "METADATA").write_text("Metadata-Version: 2.1\nName: coldsnap-engine-tests\nVersion: 0\n")
         (ours / "entry_points.txt").write_text(_ENTRY_POINTS)
-        (self._packages / "sitecustomize.py").write_text(_SITE)
         self._count = 0
 
     def start(self, *starts: Start) -> list[Answer]:

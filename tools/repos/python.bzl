@@ -98,7 +98,7 @@ def _install_torch(ctx):
 
 def _python_environment_impl(ctx):
     # Resolving the labels first makes their files inputs, and restarts the fetch before anything is done.
-    for lock in [ctx.attr.requirements, ctx.attr.torch_cpu, ctx.attr.torch_cuda] + ctx.attr.also:
+    for lock in [ctx.attr.requirements, ctx.attr.torch_cpu, ctx.attr.torch_cuda, ctx.attr.at_start] + ctx.attr.also:
         if lock:
             ctx.path(lock)
     python = _interpreter(ctx)
@@ -116,9 +116,12 @@ def _python_environment_impl(ctx):
         _install_torch(ctx)
 
     freeze = _run(ctx, "list the packages", ["venv/bin/python", "-m", "pip", "freeze", "--all"], "see below")
+    at_start = ctx.read(ctx.attr.at_start) if ctx.attr.at_start else ""
+    if at_start:
+        ctx.file("{}/{}".format(site, ctx.attr.at_start.name), at_start, executable = False)
 
     # The venv is no input of any action; this file is one, and stands for it.
-    ctx.file("fingerprint.txt", python.text + "\n" + freeze)
+    ctx.file("fingerprint.txt", python.text + "\n" + freeze + at_start)
 
     headers = ctx.path(python.include)
     if ctx.attr.native:
@@ -148,6 +151,7 @@ python_environment = repository_rule(
     implementation = _python_environment_impl,
     attrs = {
         "also": attr.label_list(allow_files = True, doc = "Locks of what comes on top of `requirements`."),
+        "at_start": attr.label(allow_single_file = [".pth"], doc = "What the interpreter runs before anything else."),
         "native": attr.bool(doc = "Also give the interpreter's headers and nanobind, to compile extension modules."),
         "requirements": attr.label(mandatory = True, allow_single_file = True),
         "torch_cpu": attr.label(allow_single_file = True, doc = "Lock of torch's CPU build."),

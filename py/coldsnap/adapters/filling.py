@@ -42,9 +42,7 @@ class Filling:
         ahead: The reader that brings the blob into the page cache; None where the restore reads past it, or it can't be.
     """
 
-    def __init__(
-        self, artifact: Artifact, device: str, progress: Callable[[int, int], object] | None = None
-    ) -> None:
+    def __init__(self, artifact: Artifact, device: str, progress: Callable[[int, int], object] | None = None) -> None:
         self.receipt: Receipt | None = None
         self.ahead: KeepCached | None = None
         self._artifact, self._device, self._progress = artifact, device, progress

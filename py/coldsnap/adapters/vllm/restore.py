@@ -11,7 +11,7 @@ module touches it any more, and whatever is not as it was captured fails the res
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -74,7 +74,7 @@ COMMANDS = (
     Command(
         "store",
         "coldsnap.store_command",
-        "list, verify, collect, remove, pack and unpack the artifacts of a store",
+        "list, verify, collect, remove, pack and unpack artifacts",
         "coldsnap store ls --store /models/store",
         words=("ls", "verify", "unquarantine", "gc", "rm", "pack", "unpack"),
     ),

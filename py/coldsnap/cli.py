@@ -74,9 +74,9 @@ COMMANDS = (
     Command(
         "store",
         "coldsnap.store_command",
-        "list, verify, collect, pack and unpack the artifacts of a store",
+        "list, verify, collect, remove, pack and unpack artifacts",
         "coldsnap store ls --store /models/store",
-        words=("ls", "verify", "unquarantine", "gc", "pack", "unpack"),
+        words=("ls", "verify", "unquarantine", "gc", "rm", "pack", "unpack"),
     ),
     Command(
         "request",

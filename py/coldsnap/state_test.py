@@ -69,6 +69,13 @@ def test_each_place_has_its_variable() -> None:
     assert state.profile_path(environ) == pathlib.Path("/p.json")
 
 
+def test_no_test_sees_the_state_of_who_runs_it() -> None:
+    """Neither by Bazel's launcher nor by conftest.py."""
+    users = state.state_dir({})
+    found = [state.path_of(place, os.environ) for place in (state.TRUST, state.RECEIPTS, state.QUARANTINE)]
+    assert all(not path.is_relative_to(users) for path in (*found, state.profile_path(os.environ))), found
+
+
 @pytest.mark.parametrize("variable", ["COLDSNAP_STATE_DIR", "COLDSNAP_TRUST_DIR"])
 def test_a_relative_path_is_refused(variable: str) -> None:
     with pytest.raises(errors.RequestInvalidError, match=f"read {variable}: 'here' is relative; give an absolute path"):

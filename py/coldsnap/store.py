@@ -195,6 +195,25 @@ class Store:
         self._empty_trash()
         return removed
 
+    def remove(self, artifact_root: str) -> StoredArtifact:
+        """Remove one artifact, also a current or a damaged one, if no process of this machine has it open.
+
+        Raises:
+            RequestInvalidError: The store has none of this root.
+            PolicyRefusedError: It is open, or on a file system without locks. Nothing was removed.
+            IoError: It can't be moved or removed.
+        """
+        with self._locked():
+            entry = next((each for each in self.ls() if each.artifact_root == artifact_root), None)
+            doing = f"remove artifact {artifact_root} of store {self.path}"
+            if entry is None:
+                raise errors.RequestInvalidError(f"{doing}: there is none", remedy="see coldsnap store ls")
+            if not self._trashed(entry.path, entry.current):
+                why = "it is open, or the file system has no locks, so nobody can know"
+                raise errors.PolicyRefusedError(f"{doing}: {why}", remedy="end what restores from it")
+        self._empty_trash()
+        return entry
+
     def make_room(self, nbytes: int, identity: str, replace: bool) -> tuple[StoredArtifact, ...]:
         """Remove the oldest artifacts, current ones last, until a new blob is within the cap; nothing without a cap.
 
@@ -451,8 +470,14 @@ def _shards(path: Path) -> list[dict[str, Any]]:
 @contextlib.contextmanager
 def _verified(path: Path) -> Iterator[None]:
     """An artifact that is there already, compared byte for byte with its digests and kept for the block."""
-    with open_artifact(path, shard=shard_names(path)[0]):
-        verify(path)
+    with contextlib.ExitStack() as opened:
+        try:
+            opened.enter_context(open_artifact(path, shard=shard_names(path)[0]))
+            verify(path)
+        except (errors.DataLossError, errors.FormatInvalidError) as failure:
+            first = f"before another capture: coldsnap store rm {path.name}"
+            failure.remedy = f"{failure.remedy}; {first}".removeprefix("; ")
+            raise
         yield
 
 
@@ -476,6 +501,8 @@ def _exclusive(path: Path) -> Iterator[bool]:
                 fd = os.open(shard / _BLOB, _READ)
                 stack.callback(os.close, fd)
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except FileNotFoundError:
+                continue  # what lost its blob can't be opened any more
             except OSError:
                 alone = False  # it is open, or nobody can know
         yield alone

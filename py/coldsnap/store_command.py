@@ -55,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--max-bytes", metavar="SIZE", help=f"most bytes of all, such as 500GiB; {_MAX_BYTES} else")
     one.add_argument("--max-age-days", metavar="DAYS", type=_days, help="most days since one was published")
     one.add_argument("--not-even-current", action="store_true", help="remove current artifacts too")
+    one = add("rm", "remove one artifact, also a current or a damaged one, if nobody has it open")
+    one.add_argument("root", metavar="ROOT", help="its root, or at least 8 digits of it")
     one = add("pack", "write an artifact as a tar file")
     one.add_argument("root", metavar="ROOT", help="its root, at least 8 digits of it, or its path")
     one.add_argument("file", metavar="FILE", help="the new file")
@@ -154,6 +156,20 @@ def _gc(flags: argparse.Namespace) -> int:
     return 0
 
 
+def _rm(flags: argparse.Namespace) -> int:
+    store = _store(flags)
+    entry = store.remove(_entry(store, flags.root).artifact_root)
+    # A record is of the content. It outlives this copy, and would hold for what is captured anew.
+    held = quarantine.find(entry.artifact_root, os.environ) is not None
+    if flags.json:
+        terminal.print_json({"format": 1, "removed": _facts(entry), "quarantined": held})
+        return 0
+    print(f"removed {entry.artifact_root}, {format_size(entry.nbytes)}")
+    if held:
+        print(f"its quarantine stays until: coldsnap store unquarantine --unverified {entry.artifact_root}")
+    return 0
+
+
 def _pack(flags: argparse.Namespace) -> int:
     path = _path(flags, flags.root)
     root = packing.pack(path, Path(flags.file), terminal.progress())
@@ -179,7 +195,15 @@ def _unpack(flags: argparse.Namespace) -> int:
     return 0
 
 
-_WORK = {"ls": _ls, "verify": _verify, "unquarantine": _unquarantine, "gc": _gc, "pack": _pack, "unpack": _unpack}
+_WORK = {
+    "ls": _ls,
+    "verify": _verify,
+    "unquarantine": _unquarantine,
+    "gc": _gc,
+    "rm": _rm,
+    "pack": _pack,
+    "unpack": _unpack,
+}
 
 
 def _store(flags: argparse.Namespace, *, make: bool = False) -> Store:

@@ -82,8 +82,9 @@ def test_a_damaged_artifact_is_not_taken_for_the_new_one(tmp_path: pathlib.Path)
     artifact = store.current(IDENTITY)
     assert artifact is not None
     flip_bit(file_of(artifact, "weights.safetensors"), 65536 + 1234)
-    with pytest.raises(coldsnap.DataLossError, match="extent 0"):
+    with pytest.raises(coldsnap.DataLossError, match="extent 0") as caught:
         capture(store)
+    assert f"before another capture: coldsnap store rm {artifact.name}" in caught.value.remedy
     assert helpers.names_in(store.path / ".incoming") == []
 
 
@@ -233,6 +234,61 @@ def test_gc_leaves_what_another_process_has_open(tmp_path: pathlib.Path) -> None
         child.kill()  # and nobody cleans up after it
         child.wait()
     assert len(store.gc(max_bytes=0, keep_current=False)) == 1
+
+
+def lose_a_bit(artifact: pathlib.Path) -> None:
+    flip_bit(file_of(artifact, "weights.safetensors"), 65536 + 1234)
+
+
+def lose_the_blob(artifact: pathlib.Path) -> None:
+    file_of(artifact, "weights.safetensors").unlink()
+
+
+def lose_the_description(artifact: pathlib.Path) -> None:
+    (artifact / "artifact.json").unlink()
+
+
+@pytest.mark.parametrize("damage", [lose_a_bit, lose_the_blob, lose_the_description], ids=lambda each: each.__name__)
+def test_a_damaged_current_artifact_is_removed_by_its_root_and_captured_again(
+    damage: Callable[[pathlib.Path], None], tmp_path: pathlib.Path
+) -> None:
+    store = Store(tmp_path)
+    root = capture(store).artifact_root
+    capture(store, identity={"model": "another"})
+    artifact = store.current(IDENTITY)
+    assert artifact is not None
+    damage(artifact)
+    with pytest.raises((coldsnap.DataLossError, coldsnap.FormatInvalidError)):
+        capture(store)
+    removed = store.remove(root)
+    assert (removed.artifact_root, removed.current) == (root, True)
+    assert store.current(IDENTITY) is None
+    assert [entry.current for entry in store.ls()] == [True]  # the other one
+    assert helpers.names_in(store.path / ".trash") == []
+    assert capture(store).artifact_root == root
+    with store.open(IDENTITY) as opened:
+        assert restored(opened) == 1.0
+
+
+def test_what_is_open_is_not_removed(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    root = capture(store).artifact_root
+    before = helpers.files_of(tmp_path)
+    with store.open(IDENTITY) as artifact:
+        with pytest.raises(coldsnap.PolicyRefusedError, match="it is open"):
+            store.remove(root)
+        assert restored(artifact) == 1.0
+    assert helpers.files_of(tmp_path) == before
+    with pytest.raises(coldsnap.RequestInvalidError, match="there is none"):
+        store.remove("0" * 64)
+
+
+def test_gc_collects_what_has_lost_its_blob(tmp_path: pathlib.Path) -> None:
+    store = Store(tmp_path)
+    root = capture(store).artifact_root
+    lose_the_blob(store.folder_of(IDENTITY) / root)
+    assert [entry.artifact_root for entry in store.gc(max_bytes=0, keep_current=False)] == [root]
+    assert store.ls() == []
 
 
 def test_what_is_being_removed_can_not_be_opened(tmp_path: pathlib.Path) -> None:

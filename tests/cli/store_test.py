@@ -14,6 +14,7 @@ import pytest
 
 import coldsnap
 from coldsnap import cli, errors, mounts, operations, quarantine, request_schema
+from coldsnap._bench.sizes import format_size
 
 A, B = {"model": "a"}, {"model": "b"}
 
@@ -144,6 +145,26 @@ def test_gc(store: coldsnap.Store, capsys: pytest.CaptureFixture[str], monkeypat
     assert run("gc", "--max-age-days", "1", "--not-even-current") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "2 artifacts removed, 448 KiB"
     assert roots(store) == []
+
+
+def test_rm(store: coldsnap.Store, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, third = roots(store)
+    assert answer(capsys, "rm", first[:8])["removed"]["artifact_root"] == first
+    assert roots(store) == [second, third]
+    quarantine.write(second, errors.DataLossError("x"), "verify", os.environ)
+    damage(store.ls()[0].path)
+    nbytes = store.ls()[0].nbytes
+    assert run("rm", second) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"removed {second}, {format_size(nbytes)}",
+        f"its quarantine stays until: coldsnap store unquarantine --unverified {second}",
+    ]
+    assert roots(store) == [third]
+    with coldsnap.open(store.ls()[0].path):
+        assert answer(capsys, "rm", third, code=3)["error"]["code"] == "policy_refused"
+    assert roots(store) == [third]
+    assert answer(capsys, "rm", third)["quarantined"] is False
+    assert answer(capsys, "rm", third, code=2)["error"]["code"] == "request_invalid"
 
 
 @pytest.mark.parametrize("days", ["nan", "inf", "-1", "x"])

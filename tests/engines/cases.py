@@ -116,6 +116,7 @@ class Copies:
 def by_coldsnap(start: Start, store: pathlib.Path, mode: str = "auto", **environment: str) -> Start:
     """The same start with ``--load-format coldsnap`` and a store of its own."""
     ours = {"mode": mode, "store": str(store)}
+    environment = {**start.environment, **environment}
     return dataclasses.replace(start, load_format="coldsnap", extra={"coldsnap": ours}, environment=environment)
 
 

@@ -42,10 +42,12 @@ def as_captured(walked: Walked, artifact: Artifact, later: Callable[[str], bool]
     slots = {path: slot for path, slot in walked.slots.items() if path in tensors}
     slots.update(_empty_ones(artifact, then["host"], later))
 
+    # What is None at first is found out when it is first needed.
+    unknown = {path for path, value in then["scalars"].items() if value is None}
+
     def known(now: Mapping[str, Any], key: str) -> dict[str, Any]:
         found = {path: value for path, value in now.items() if path in then[key]}
-        # What is None at first is found out when it is first needed.
-        return found | {path: value for path, value in then[key].items() if value is None or later(path)}
+        return found | {path: value for path, value in then[key].items() if path in unknown or later(path)}
 
     return replace(
         walked,
@@ -56,7 +58,8 @@ def as_captured(walked: Walked, artifact: Artifact, later: Callable[[str], bool]
         refused={
             path: why
             for path, why in walked.refused.items()
-            if path in tensors or path in then["scalars"] or f"{path}.__class__" in then["scalars"]
+            if not (path in unknown or later(path))
+            and (path in tensors or path in then["scalars"] or f"{path}.__class__" in then["scalars"])
         },
     )
 

@@ -21,6 +21,7 @@ class Attention(torch.nn.Module):
         super().__init__()
         self.scale = 0.5
         self.planned = None
+        self.compiled = None
         self.kv_cache = torch.tensor([], dtype=torch.bfloat16)
         self.bound = (torch.tensor([]), torch.tensor([]))
 
@@ -63,11 +64,12 @@ def serve(model: Model) -> None:
     model.attention.planned = 0.25
     model.attention.plan = {"rows": torch.zeros(3)}
     model.attention.native = memoryview(b"what can't be looked into")
+    model.attention.compiled = serve.__code__
 
 
 def test_what_an_engine_adds_after_loading_is_no_difference(model: Model, artifact: Artifact) -> None:
     serve(model)
-    assert "attention.native" in walk(model).refused
+    assert {"attention.native", "attention.compiled"} <= walk(model).refused.keys()
     assert snapshot.differences(walk(model), artifact)
     assert snapshot.differences(as_captured(model, artifact), artifact) == []
     assert snapshot.destinations(as_captured(model, artifact)).keys() == set(artifact)
@@ -86,6 +88,12 @@ def test_a_captured_object_that_can_t_be_looked_into_any_more_is_a_difference(mo
     model.attention.scale = memoryview(b"")
     found = snapshot.differences(as_captured(model, artifact), artifact)
     assert any(line.startswith("attention.scale: builtins.memoryview: its state") for line in found)
+
+
+def test_where_the_engine_puts_something_later_it_may_be_of_any_kind(model: Model, artifact: Artifact) -> None:
+    model.attention.bound = memoryview(b"")
+    assert "attention.bound" in walk(model).refused
+    assert snapshot.differences(as_captured(model, artifact), artifact) == []
 
 
 def test_a_captured_tensor_with_bytes_is_never_taken_as_empty(model: Model, artifact: Artifact) -> None:

@@ -114,6 +114,36 @@ def test_a_truncated_blob_is_remembered(store: pathlib.Path) -> None:
     assert quarantine.find(root, os.environ) is not None
 
 
+@pytest.mark.parametrize("name", ["weights.safetensors", "manifest.json", "leaves.bin", "artifact.json"])
+def test_a_missing_file_is_refused_each_time_and_not_remembered(store: pathlib.Path, name: str) -> None:
+    root = capture(store)
+    (file,) = store.glob(f"*/{root}/**/{name}")
+    away = file.with_suffix(".away")
+    file.rename(away)
+    for _ in range(2):
+        found = find(store)
+        assert (found.artifact, found.code) == (None, "format_invalid")
+        assert name in found.why
+    assert quarantine.every(os.environ) == []
+    away.rename(file)  # a copy that was under way, or a share that came back
+    found = find(store)
+    assert found.artifact is not None
+    found.artifact.close()
+
+
+def test_once_a_damaged_artifact_is_removed_the_next_start_captures(store: pathlib.Path) -> None:
+    root = capture(store)
+    (blob,) = store.glob(f"*/{root}/*/weights.safetensors")
+    blob.unlink()
+    assert find(store).code == "format_invalid"
+    coldsnap.Store(store).remove(root)
+    assert find(store).code == "no_artifact"  # for which a start captures
+    assert capture(store) == root
+    found = find(store)
+    assert found.artifact is not None
+    found.artifact.close()
+
+
 def test_a_shard_that_is_not_there(store: pathlib.Path) -> None:
     capture(store)
     found = find(store, shard="shard-00-01-00")

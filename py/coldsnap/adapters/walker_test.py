@@ -250,6 +250,28 @@ def test_stopped_skipped_and_process_local_objects_are_named() -> None:
     assert not walked.refused
 
 
+class Compiled(torch.nn.Module):
+    """Holds what torch.compile made of its code, as vLLM's models do that are built for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.compiled = torch.compile(self.forward, backend="eager", dynamic=False)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return given * self.weight
+
+
+def test_compiled_code_is_refused_by_name_and_skipped_it_leaves_the_tensors() -> None:
+    model = Compiled()
+    for _ in range(2):  # before it was called for the first time, and after
+        refused = walk(model).refused
+        assert refused and all(path.startswith("compiled.") for path in refused)
+        skipped = walk(model, skip=lambda path, _: path == "compiled")
+        assert (list(skipped.slots), skipped.refused, list(skipped.opaque)) == (["weight"], {}, ["compiled"])
+        assert model.compiled(torch.full((3,), 2.0)).tolist() == [2.0, 2.0, 2.0]
+
+
 def test_parts_that_are_left_out_may_be_on_meta() -> None:
     with torch.device("meta"):
         tower, forgotten = torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False)

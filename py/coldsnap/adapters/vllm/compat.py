@@ -300,10 +300,17 @@ def shard_of(vllm_config: Any) -> str:
 
     if not torch.distributed.is_initialized():
         return "shard-00-00-00"
-    experts = 0
-    if vllm_config.parallel_config.enable_expert_parallel:
-        experts = parallel_state.get_ep_group().rank_in_group
+    experts = parallel_state.get_ep_group().rank_in_group if _spreads_experts(vllm_config) else 0
     return f"shard-{get_pp_group().rank_in_group:02d}-{get_tensor_model_parallel_rank():02d}-{experts:02d}"
+
+
+def _spreads_experts(vllm_config: Any) -> bool:
+    """Whether a rank's place among tensors does not say what of the experts it has: they belong to the data-parallel ranks
+    together, each whole expert to one of them or a piece of every expert to each.
+    """
+    parallel = vllm_config.parallel_config
+    several = parallel.data_parallel_size * getattr(parallel, "prefill_context_parallel_size", 1) > 1
+    return parallel.enable_expert_parallel or (several and getattr(vllm_config.model_config, "is_moe", False))
 
 
 def ranks() -> Ranks:

@@ -97,7 +97,8 @@ def of(
     }
     if found["parallel"].get("worker_extension_cls") == _EXTENSION:
         found["parallel"]["worker_extension_cls"] = ""
-    if getattr(parallel, "enable_expert_parallel", False):  # else data-parallel replicas have the same weights
+    # Data-parallel ranks share out whole experts, or pieces of each of them; without experts they are replicas.
+    if getattr(parallel, "enable_expert_parallel", False) or getattr(model_config, "is_moe", False):
         found["parallel"] |= _some(parallel, ("data_parallel_size",))
     multimodal = getattr(model_config, "multimodal_config", None)
     if multimodal is not None:

@@ -99,8 +99,9 @@ def test_our_own_methods_of_a_worker_change_no_weights_and_another_s_may() -> No
     ]
 
 
-def test_experts_on_data_parallel_ranks_are_not_replicas() -> None:
-    one, two = (config(parallel_config__enable_expert_parallel=True) for _ in range(2))
+@pytest.mark.parametrize("change", [{"parallel_config__enable_expert_parallel": True}, {"model_config__is_moe": True}])
+def test_experts_on_data_parallel_ranks_are_not_replicas(change: dict[str, Any]) -> None:
+    one, two = (config(**change) for _ in range(2))
     two.parallel_config.data_parallel_size = 2
     assert identity.different(of(one), of(two)) == ["parallel.data_parallel_size was 1 and is 2"]
 

@@ -11,9 +11,11 @@ is remembered first, as a quarantine of the artifact, so the next start loads no
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from coldsnap import errors
 from coldsnap.adapters import attempts, configuration, search, verdict
 from coldsnap.adapters.configuration import Configuration
+from coldsnap.adapters.filling import FAILED, for_the_next_start
 from coldsnap.adapters.live import Did
 from coldsnap.adapters.search import Found, Wanted
 from coldsnap.adapters.verdict import Outcome, Part, Ranks
@@ -34,7 +37,6 @@ from coldsnap.adapters.vllm.kept import keep, remember
 from coldsnap.adapters.vllm.restore import Order, progress_bar, restore, strategies
 from coldsnap.adapters.vllm.started import Started
 from coldsnap.artifact import Artifact
-from coldsnap.keep_cached import keep as bring_into_page_cache
 from coldsnap.settings import Setting
 from coldsnap.values import canonical, digest_of
 from coldsnap.version import VERSION
@@ -168,7 +170,7 @@ class _Start:
             raise failure from (cause if outcome.code else None)
         assert model is not None and receipt is not None
         keep(receipt)
-        bring_into_page_cache(artifact)
+        _keep_cached(lambda: contextlib.nullcontext(artifact))
         as_started = Started("restored", root, artifact.native.path, self._shard, artifact.identity)
         self._note(Did("restored", root), token, model, as_started)
         if self._ranks.rank == 0:
@@ -225,8 +227,7 @@ class _Start:
             keep(capture.receipt)
             did = Did("captured", capture.receipt.artifact_root)
             as_started = Started("captured", *capture.artifact(), self._shard, capture.identity)
-            with contextlib.suppress(errors.Error), capture.store.open(self._identity, shard=self._shard) as artifact:
-                bring_into_page_cache(artifact)
+            _keep_cached(lambda: capture.store.open(self._identity, shard=self._shard))
             if first:
                 nbytes = sum(outcome.nbytes for outcome in capture.outcomes)
                 _log.info("%s", lines.captured(capture.receipt, nbytes, capture.seconds, at_once=bool(capture.later)))
@@ -281,6 +282,12 @@ class _Start:
         except errors.Error as cause:
             capture.failure = cause
         return capture
+
+
+def _keep_cached(opened: Callable[[], contextlib.AbstractContextManager[Artifact]]) -> None:
+    """Have the next start find the blob in the page cache; where that can't be, this one says so and goes on."""
+    reason = for_the_next_start(opened)
+    _log.log(logging.INFO if reason["code"] == FAILED else logging.DEBUG, "coldsnap: %s", reason["detail"])
 
 
 def _refusal(joint: Part) -> errors.Error:

@@ -7,6 +7,7 @@ import types
 from typing import Any
 
 import pytest
+import torch
 
 from coldsnap import errors
 from coldsnap.adapters.vllm import pool
@@ -77,6 +78,58 @@ def test_blocks_are_the_weights_that_are_there(monkeypatch: pytest.MonkeyPatch) 
     found[0x1000].is_asleep = True
     assert pool.blocks() == {0x3000: 300}
     assert pool.is_asleep(FakeWorker(found))
+
+
+def fake_account(monkeypatch: pytest.MonkeyPatch, *segments: dict[str, Any]) -> None:
+    """Put a stand-in of torch's account of device memory where the real one would be, as torch 2.11 to 2.13 give it."""
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: list(segments))
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+
+
+def segment(address: int, *blocks: tuple[str, int], device: int = 0) -> dict[str, Any]:
+    """Of torch's account: blocks by their state and bytes, one behind the other; each is asked for with 12 bytes less."""
+    held = [{"state": state, "size": nbytes, "requested_size": nbytes - 12} for state, nbytes in blocks]
+    return {"device": device, "address": address, "blocks": held}
+
+
+def test_in_use_is_what_torch_has_given_out_of_the_weights_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocator's blocks are whole segments of torch's, in which only some of the bytes are anybody's."""
+    install(monkeypatch, allocations())
+    fake_account(
+        monkeypatch,
+        segment(0x1000, ("active_allocated", 40), ("inactive", 20), ("active_allocated", 40)),
+        segment(0x2000, ("active_allocated", 200)),  # the KV cache
+        segment(0x3000, ("active_pending_free", 100), ("active_allocated", 200)),
+        segment(0x9000, ("active_allocated", 64)),  # of no allocator of the engine's
+        segment(0x3000 + 8, ("active_allocated", 64), device=1),  # an address of another card's
+    )
+    found = pool.in_use(torch.device("cuda:0"))
+    assert found == {0x1000: 28, 0x1000 + 60: 28, 0x3000 + 100: 188}
+
+
+def test_in_use_counts_whole_what_torch_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, allocations())
+    fake_account(monkeypatch, segment(0x3000, ("active_allocated", 300)))
+    assert pool.in_use(torch.device("cuda:0")) == {0x1000: 100, 0x3000: 288}
+
+
+def test_in_use_is_nothing_of_weights_that_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = allocations()
+    install(monkeypatch, found)
+    fake_account(monkeypatch, segment(0x1000, ("active_allocated", 100)), segment(0x3000, ("active_allocated", 300)))
+    found[0x1000].is_asleep = True
+    assert pool.in_use(torch.device("cuda:0")) == {0x3000: 288}
+    sleep(found)
+    assert pool.in_use(torch.device("cuda:0")) == {}
+
+
+def test_without_sleep_mode_torch_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot takes a while, and would be of all that the process has."""
+    asked: list[str] = []
+    monkeypatch.delitem(pool.sys.modules, pool._MODULE, raising=False)
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: asked.append("snapshot") or [])
+    assert pool.in_use(torch.device("cuda:0")) == {}
+    assert asked == []
 
 
 def test_release_gives_the_weights_back_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,28 +11,24 @@ module touches it any more, and whatever is not as it was captured fails the res
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from vllm.logger import init_logger
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
-from coldsnap import errors, settings
+from coldsnap import errors
 from coldsnap.adapters import kinds, snapshot
+from coldsnap.adapters.filling import Filling
 from coldsnap.adapters.search import STRATEGY
 from coldsnap.adapters.vllm import compat
 from coldsnap.adapters.walker import Walked, walk
 from coldsnap.artifact import Artifact
-from coldsnap.hydrate import Hydrator
-from coldsnap.keep_cached import KeepCached
-from coldsnap.keep_cached import keep as bring_into_page_cache
 from coldsnap.receipts import Receipt
-from coldsnap.settings import Setting
 
-BACKEND = Setting("auto", "adapter-default")
+_log = init_logger("vllm.coldsnap")
 _SHOWN = 5
 
 
@@ -78,63 +74,16 @@ def restore(order: Order, artifact: Artifact) -> tuple[torch.nn.Module, Receipt]
         As `coldsnap.hydrate` does; and whatever the engine raises. The model is not usable, and gone.
     """
     by = {"meta": _by_meta, "shape": _by_shape, "loaded": _by_loaded}[artifact.scalars[STRATEGY]]
-    with _Filling(order, artifact) as filling:
+    device = "host" if order.device.type == "cpu" else f"cuda:{order.device.index}"
+    with Filling(artifact, device, order.progress) as filling:
         model = by(order, artifact, filling)
         assert filling.receipt is not None
+        if filling.ahead is not None:
+            _log.debug("coldsnap: while the model was built: %s", filling.ahead.reason["detail"])
         return model, filling.receipt
 
 
-class _Filling:
-    """Fills a model's tensors.
-
-    While the engine builds the model, the ring is made, and the blob comes into the page cache as far as it gets: the
-    restore reads the rest from the drive.
-    """
-
-    def __init__(self, order: Order, artifact: Artifact) -> None:
-        self.receipt: Receipt | None = None
-        self._order, self._artifact = order, artifact
-        self._hydrator = Hydrator(backend=BACKEND)  # type: ignore[arg-type]  # an adapter's default
-        self._preparing = threading.Thread(target=self._prepare, name="coldsnap-prepare")
-        self._ahead = _read_ahead(artifact)
-
-    def __enter__(self) -> _Filling:
-        self._preparing.start()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._end_preparing()
-        self._hydrator.close()
-
-    def fill(self, tensors: Mapping[str, torch.Tensor], *, partial: bool = False) -> None:
-        """Give tensors their bytes; the first call's receipt is the restore's."""
-        self._end_preparing()
-        receipt = self._hydrator.hydrate(
-            self._artifact, tensors, partial=partial, progress=self._order.progress if self.receipt is None else None
-        )
-        self.receipt = self.receipt or receipt
-
-    def _end_preparing(self) -> None:
-        self._preparing.join()
-        if self._ahead is not None:
-            self._ahead.stop()
-
-    def _prepare(self) -> None:
-        device = self._order.device
-        with contextlib.suppress(errors.Error):  # the restore itself will say what is wrong
-            self._hydrator.prepare("host" if device.type == "cpu" else f"cuda:{device.index}")
-
-
-def _read_ahead(artifact: Artifact) -> KeepCached | None:
-    """Start reading the blob, unless the restore will read past the page cache whatever is in it."""
-    with contextlib.suppress(errors.Error):  # the restore itself will say what is wrong
-        backend = settings.resolve({"backend": BACKEND}, os.environ)["backend"]
-        if backend.value not in ("direct", "gds"):
-            return bring_into_page_cache(artifact, os.environ, soon=True)
-    return None
-
-
-def _by_meta(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Module:
+def _by_meta(order: Order, artifact: Artifact, filling: Filling) -> torch.nn.Module:
     with compat.building(order.model_config, "meta"):
         model = order.make()
     with compat.finishing(order.model_config):
@@ -157,7 +106,7 @@ def _by_meta(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Mo
     return model
 
 
-def _by_shape(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Module:
+def _by_shape(order: Order, artifact: Artifact, filling: Filling) -> torch.nn.Module:
     with compat.building(order.model_config, order.device):
         model = order.make()
     with compat.finishing(order.model_config):
@@ -176,7 +125,7 @@ def _by_shape(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.M
     return model
 
 
-def _by_loaded(order: Order, artifact: Artifact, filling: _Filling) -> torch.nn.Module:
+def _by_loaded(order: Order, artifact: Artifact, filling: Filling) -> torch.nn.Module:
     with compat.building(order.model_config, order.device):
         model = order.make()
     with compat.finishing(order.model_config):

@@ -14,9 +14,10 @@ import torch
 
 from coldsnap import errors, quarantine
 from coldsnap.adapters import coverage, in_place, snapshot
+from coldsnap.adapters.filling import BACKEND
 from coldsnap.adapters.search import STRATEGY
 from coldsnap.adapters.vllm import compat, identity, pool, started
-from coldsnap.adapters.vllm.restore import BACKEND, look_at
+from coldsnap.adapters.vllm.restore import look_at
 from coldsnap.adapters.vllm.started import Started
 from coldsnap.adapters.walker import Walked
 from coldsnap.artifact import Artifact, open_artifact

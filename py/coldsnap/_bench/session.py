@@ -27,7 +27,7 @@ class Session:
     """A calibration's account.
 
     `about` has commit, machine, seed, payload_bytes and request, as in results.json; `ahead` the names of the parts that
-    have not begun; `mode` is that of folders made for `output`.
+    have not begun; `mode` is that of folders made for `output`; `finished` says that the complete results.json is there.
     """
 
     about: dict[str, Any]
@@ -44,6 +44,7 @@ class Session:
     left_out: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+    finished: bool = False
 
     def measure(
         self,
@@ -176,7 +177,18 @@ class Session:
 
     def write(self, document: dict[str, Any]) -> Path:
         """Write results.json: whole or not at all."""
-        return results.write_json(self.output, NAME, document, self.mode)
+        path = results.write_json(self.output, NAME, document, self.mode)
+        self.finished = document["complete"]
+        return path
+
+    def kept(self) -> str:
+        """Say what there is of the results after an interrupt; they are written once more unless they are complete."""
+        if self.finished:
+            return f"the results were complete and are in {self.output / NAME}"
+        if not any(each.samples_s for each in self.cases.values()):
+            return "no results were written"
+        path = self.write(self.document(complete=False))
+        return f"what was measured is in {path}, marked as incomplete; go on with --resume"
 
 
 def require_same(earlier: dict[str, Any], about: dict[str, Any], path: Path) -> None:

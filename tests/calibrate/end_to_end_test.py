@@ -227,7 +227,14 @@ def test_a_terminal_gets_a_bar_and_no_color_is_honoured(tmp_path: Path, no_color
 
 
 def test_minutes_are_spent_on_a_search(tmp_path: Path) -> None:
-    flags = ("--bytes=4MiB", "--device=host", "--minutes=0.5", f"--path={tmp_path}", f"--output={tmp_path}", "--noreport")
+    flags = (
+        "--bytes=4MiB",
+        "--device=host",
+        "--minutes=0.5",
+        f"--path={tmp_path}",
+        f"--output={tmp_path}",
+        "--noreport",
+    )
     done = calibrate(*flags)
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import shutil
 import subprocess
@@ -98,6 +99,27 @@ def test_slower_is_said_and_fails_if_that_was_asked_for(earlier: Path, tmp_path:
     done = compared(slow, earlier, "--fail_if_slower")
     assert done.returncode == 0
     assert "faster" in done.stdout
+
+
+def test_runs_of_the_same_thing_are_not_told_apart(earlier: Path, tmp_path: Path) -> None:
+    """Of real measurements, on whatever machine and beside whatever load this is.
+
+    95 % of intervals hold what they are for, so a single verdict may be wrong; one that has a reason comes again. The
+    setting for the drive is the earlier run's, so every case has its counterpart.
+    """
+    told_apart: collections.Counter[tuple[str, str]] = collections.Counter()
+    rows = []
+    for number in range(4):
+        out = tmp_path / str(number)
+        done = calibrate(*FLAGS, f"--compare={earlier}", f"--path={tmp_path}", f"--output={out}")
+        assert done.returncode == 0, done.stderr
+        comparison = json.loads((out / "results.json").read_text())["comparison"]
+        assert len(comparison) == len(json.loads(earlier.read_text())["cases"])
+        told_apart.update((row["case"], row["verdict"]) for row in comparison if row["verdict"] in ("faster", "slower"))
+        rows += comparison
+    assert {row["verdict"] for row in rows} & {"same", "unclear"}
+    assert max(told_apart.values(), default=0) <= 2, rows
+    assert told_apart.total() <= len(rows) // 10, rows
 
 
 def test_a_route_whose_reads_are_slow_is_seen(earlier: Path, tmp_path: Path) -> None:

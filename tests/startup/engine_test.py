@@ -111,7 +111,9 @@ def test_an_interrupt_ends_the_server_and_its_engine(tmp_path: Path) -> None:
         assert process.stdout is not None
         said = b""
         while b"start 1: " not in said:
-            said += process.stdout.read(1)
+            more = process.stdout.read(1)
+            assert more, (said, process.communicate()[1])  # it has ended before
+            said += more
         (server,) = children_of(process.pid)
         # The server, the engine's process, and one of Python's that watches over shared memory.
         while len(members_of(server)) < 3:

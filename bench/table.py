@@ -117,7 +117,11 @@ def _cases(results: dict[str, Any]) -> str:
 def _what(case: dict[str, Any], results: dict[str, Any]) -> str:
     words = case["operation"] if case["operation"] == "capture" else _RESTORE
     nbytes = case.get("payload_bytes", results["payload_bytes"])  # files of before have none
-    return words if nbytes == results["payload_bytes"] else f"{words}, {case['extents']:,} extents of {format_size(nbytes)}"
+    return (
+        words
+        if nbytes == results["payload_bytes"]
+        else f"{words}, {case['extents']:,} extents of {format_size(nbytes)}"
+    )
 
 
 def _row(case: dict[str, Any], results: dict[str, Any]) -> list[str]:
@@ -125,7 +129,9 @@ def _row(case: dict[str, Any], results: dict[str, Any]) -> list[str]:
     bound = "-"
     if case["ratio"] is not None:
         rate = next(each["median"] for each in results["ceilings"] if each["name"] == case["ceiling"])
-        bound = f"{case['ratio'] * 100:.0f} % of {format_rate(rate)} ({case['ceiling'].split('.')[0].replace('_', ' ')})"
+        bound = (
+            f"{case['ratio'] * 100:.0f} % of {format_rate(rate)} ({case['ceiling'].split('.')[0].replace('_', ' ')})"
+        )
     digest = case["digest"] if case["place"] == "host" else f"{case['digest']}, {_PLACES[case['place']]}"
     rate = format_rate(case["bytes_per_second"])
     return [case["route"], case["cache"], digest, setting, rate, bound, case["limiting_stage"]]
@@ -135,12 +141,12 @@ def _rounds(results: dict[str, Any]) -> str:
     """Of `//bench/micro:capture_bench`: plain direct writes and captures in turns, so a row is one block and depth."""
     nbytes = results["payload_bytes"]
     count = len(results["rows"][0]["plain_s"])
-    head = (
-        f"{_machine(results)}; payload {format_size(nbytes)}, commit {_short(results['commit'])}, medians of {count} rounds."
-    )
+    head = f"{_machine(results)}; payload {format_size(nbytes)}, commit {_short(results['commit'])}, medians of {count} rounds."
     rows = []
     for row in results["rows"]:
-        plain, host, device = (statistics.median(row[f"{name}_s"]) for name in ("plain", "capture_host", "capture_device"))
+        plain, host, device = (
+            statistics.median(row[f"{name}_s"]) for name in ("plain", "capture_host", "capture_device")
+        )
         captures = [f"{format_rate(nbytes / took)}, {plain / took * 100:.0f} %" for took in (host, device)]
         rows.append([f"{format_size(row['block_bytes'])} x {row['in_flight']}", format_rate(nbytes / plain), *captures])
     titles = ["block x in flight", "plain writes, GB/s"]

@@ -100,10 +100,10 @@ def test_a_machine_that_changed_its_pace_is_no_slower_route() -> None:
     assert row["why"] == "slower by itself, same for what plain reads or writes gave"
 
 
-@pytest.mark.parametrize(("paces_by", "rates_by", "wanted"), [(0.8, 0.66, "unclear"), (0.8, 0.5, "slower"), (1, 0.66, "slower")])
-def test_the_more_a_machine_changed_the_further_a_case_has_to_be(
-    paces_by: float, rates_by: float, wanted: str
-) -> None:
+@pytest.mark.parametrize(
+    ("paces_by", "rates_by", "wanted"), [(0.8, 0.66, "unclear"), (0.8, 0.5, "slower"), (1, 0.66, "slower")]
+)
+def test_the_more_a_machine_changed_the_further_a_case_has_to_be(paces_by: float, rates_by: float, wanted: str) -> None:
     before, paces = [5.0, 5.1, 4.95, 5.05], [10.0, 10.2, 9.9, 10.1]
     later = results([rates_by * rate for rate in before], [paces_by * pace for pace in paces])
     (row,) = compare.compare(results(before, paces), later)

@@ -88,8 +88,8 @@ class Process:
             time.sleep(0.01)
         self._process.wait()
         self._reader.join(_GONE_S)
-        for name in theirs:
-            with contextlib.suppress(OSError):  # whoever shares it has removed it, or it is not ours
+        for name in theirs and theirs - _mapped_by(everyone()):  # what others still have is not only theirs
+            with contextlib.suppress(OSError):  # it is gone already
                 (_SHARED / name).unlink()
 
     def last_words(self) -> str:
@@ -104,6 +104,11 @@ class Process:
         with self._process.stdout as stream:
             for raw in stream:
                 self.lines.append((time.monotonic() - self.spawned_s, raw.decode(errors="replace").rstrip("\n")))
+
+
+def everyone() -> list[int]:
+    """All processes of the machine, as far as they can be seen."""
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
 
 
 def members_of(group: int) -> list[int]:

@@ -28,6 +28,7 @@ from coldsnap._bench.sizes import format_rate, format_size
 
 PAGES = ("README.md", "bench/results/README.md")
 _SAMPLES = ("samples_s", "engine_s", "ready_s")  # of a calibration, of engine loads, of a start-up matrix
+_RESTORE = "restore"
 _PLACES = {"device": "on the device", "both": "on host and device"}
 _BLOCK = re.compile(r"(<!-- measured: (?P<name>[^\n>]+?) -->\n)(?P<table>.*?)(<!-- /measured -->)", re.DOTALL)
 
@@ -94,44 +95,83 @@ def rewrite(text: str, root: Path) -> tuple[str, int]:
 
 def table(results: dict[str, Any]) -> str:
     """Make the Markdown of one results file: a line for machine and run, a row per case."""
-    return _starts(results) if "capture_start" in results else _restores(results)
+    if "capture_start" in results:
+        return _starts(results)
+    return _rounds(results) if "rows" in results else _cases(results)
 
 
-def _restores(results: dict[str, Any]) -> str:
-    bounds = {each["name"]: each["median"] for each in results["ceilings"]}
-    lines = [
-        f"{_machine(results)}; payload {format_size(results['payload_bytes'])}, commit {_short(results['commit'])}, "
-        f"medians of {max(len(case['samples_s']) for case in results['cases'])}.",
-        "",
-        "| route | cache | digest | chunk x depth, threads | GB/s | of its ceiling | limited by |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for case in results["cases"]:
-        setting = f"{format_size(case['chunk_bytes'])} x {case['queue_depth']}, {case['threads']}"
-        bound = "-"
-        if case["ratio"] is not None:
-            rate = format_rate(bounds[case["ceiling"]])
-            bound = f"{case['ratio'] * 100:.0f} % of {rate} ({case['ceiling'].split('.')[0].replace('_', ' ')})"
-        digest = case["digest"] if case["place"] == "host" else f"{case['digest']}, {_PLACES[case['place']]}"
-        cells = (case["route"], case["cache"], digest, setting, format_rate(case["bytes_per_second"]), bound)
-        lines.append(f"| {' | '.join(cells)} | {case['limiting_stage']} |")
+def _cases(results: dict[str, Any]) -> str:
+    """Of a calibration. What a case does is said only where not every case restores the whole blob: pages are narrow."""
+    whats = [_what(case, results) for case in results["cases"]]
+    titles = ["route", "cache", "digest", "chunk x depth, threads", "GB/s", "of its ceiling", "limited by"]
+    rows = [_row(case, results) for case in results["cases"]]
+    if set(whats) != {_RESTORE}:
+        titles, rows = ["what", *titles], [[what, *row] for what, row in zip(whats, rows, strict=True)]
+    count = max(len(case["samples_s"]) for case in results["cases"])
+    extents = (results.get("request") or {}).get("extents")
+    payload = f"{format_size(results['payload_bytes'])}{f' in {extents:,} extents' if extents else ''}"
+    head = f"{_machine(results)}; payload {payload}, commit {_short(results['commit'])}, medians of {count}."
+    return _markdown(head, titles, rows)
+
+
+def _what(case: dict[str, Any], results: dict[str, Any]) -> str:
+    words = case["operation"] if case["operation"] == "capture" else _RESTORE
+    nbytes = case.get("payload_bytes", results["payload_bytes"])  # files of before have none
+    return (
+        words
+        if nbytes == results["payload_bytes"]
+        else f"{words}, {case['extents']:,} extents of {format_size(nbytes)}"
+    )
+
+
+def _row(case: dict[str, Any], results: dict[str, Any]) -> list[str]:
+    setting = f"{format_size(case['chunk_bytes'])} x {case['queue_depth']}, {case['threads']}"
+    bound = "-"
+    if case["ratio"] is not None:
+        rate = next(each["median"] for each in results["ceilings"] if each["name"] == case["ceiling"])
+        bound = (
+            f"{case['ratio'] * 100:.0f} % of {format_rate(rate)} ({case['ceiling'].split('.')[0].replace('_', ' ')})"
+        )
+    digest = case["digest"] if case["place"] == "host" else f"{case['digest']}, {_PLACES[case['place']]}"
+    rate = format_rate(case["bytes_per_second"])
+    return [case["route"], case["cache"], digest, setting, rate, bound, case["limiting_stage"]]
+
+
+def _rounds(results: dict[str, Any]) -> str:
+    """Of `//bench/micro:capture_bench`: plain direct writes and captures in turns, so a row is one block and depth."""
+    nbytes = results["payload_bytes"]
+    count = len(results["rows"][0]["plain_s"])
+    head = f"{_machine(results)}; payload {format_size(nbytes)}, commit {_short(results['commit'])}, medians of {count} rounds."
+    rows = []
+    for row in results["rows"]:
+        plain, host, device = (
+            statistics.median(row[f"{name}_s"]) for name in ("plain", "capture_host", "capture_device")
+        )
+        captures = [f"{format_rate(nbytes / took)}, {plain / took * 100:.0f} %" for took in (host, device)]
+        rows.append([f"{format_size(row['block_bytes'])} x {row['in_flight']}", format_rate(nbytes / plain), *captures])
+    titles = ["block x in flight", "plain writes, GB/s"]
+    titles += [f"capture, digests on the {place}: GB/s, of plain" for place in ("host", "device")]
+    return _markdown(head, titles, rows)
+
+
+def _markdown(head: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, "", *(f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows))]
     return "\n".join(lines) + "\n"
 
 
 def _starts(results: dict[str, Any]) -> str:
     """Of `bench/engine_loads.py`: what the engine logs of reading weights, or coldsnap's receipt says of restoring them."""
-    lines = [
+    head = (
         f"{_machine(results)}; vLLM {results['machine']['versions']['vllm']}, weights "
-        f"{format_size(results['payload_bytes'])}, commit {_short(results['commit'])}, means of the starts.",
-        "",
-        "| load format | cache | weights, s | model loading, s | whole engine, s | starts |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+        f"{format_size(results['payload_bytes'])}, commit {_short(results['commit'])}, means of the starts."
+    )
+    rows = []
     for case in results["cases"]:
         weights = case["restore_s"] if case["load_format"] == "coldsnap" else case["weights_s"]
-        cells = [_mean(samples) for samples in (weights, case["loading_s"], case["engine_s"])]
-        lines.append(f"| {case['load_format']} | {case['cache']} | {' | '.join(cells)} | {len(case['engine_s'])} |")
-    return "\n".join(lines) + "\n"
+        seconds = [_mean(samples) for samples in (weights, case["loading_s"], case["engine_s"])]
+        rows.append([case["load_format"], case["cache"], *seconds, str(len(case["engine_s"]))])
+    titles = ["load format", "cache", "weights, s", "model loading, s", "whole engine, s", "starts"]
+    return _markdown(head, titles, rows)
 
 
 def _mean(samples: list[float | None]) -> str:

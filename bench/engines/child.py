@@ -1,29 +1,23 @@
-"""One start of a real vLLM in a process of its own: what it takes for the weights, and what it answers.
+"""One start of a real vLLM, for `one_start.py` beside it: what it takes for the weights, and what it answers.
 
-    python3 child.py REQUEST.json ANSWER.json
-
-Nothing of the engine is imported before it is asked for: its own children import this file again. Knows nothing of
-coldsnap: what is measured, every load format has. Whoever starts it reads the engine's log, which it leaves on standard
-output and standard error.
+Nothing of the engine is imported before it is asked for. Knows nothing of coldsnap: what is measured, every load format
+has. Whoever starts it reads the engine's log, which it leaves on standard output and standard error.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 
-def run(request: dict[str, Any]) -> dict[str, Any]:
+def run(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Start the engine, ask it, and tell.
 
     Args:
         request: ``engine`` (arguments of ``vllm.LLM``), ``prompts`` (lists of token ids), ``tokens`` (how many to answer);
             ``image`` (rows of pixels of three values from 0 to 255), which every prompt shows, may be left out.
-    Returns:
+    Yields:
         ``import_s``, ``engine_s`` (the whole construction), ``version``, ``answers``: for each prompt the token ids and
         the log-probability of each.
     """
@@ -39,7 +33,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     shown = _shown(request.get("image"))
     prompts = [{"prompt_token_ids": ids, **shown} for ids in request["prompts"]]
     outputs = engine.generate(prompts, sampling, use_tqdm=False)
-    return {
+    yield {
         "version": vllm.__version__,
         "import_s": import_s,
         "engine_s": engine_s,
@@ -59,15 +53,3 @@ def _shown(image: list[list[list[int]]] | None) -> dict[str, Any]:
 def _answer(output: Any) -> dict[str, Any]:
     ids = list(output.token_ids)
     return {"ids": ids, "logprobs": [step[token].logprob for token, step in zip(ids, output.logprobs, strict=True)]}
-
-
-def main(asked: str, told: str) -> None:
-    """As the command line; the answer appears whole or not at all."""
-    answer = run(json.loads(Path(asked).read_text(encoding="utf-8")))
-    scratch = Path(f"{told}.part")
-    scratch.write_text(json.dumps(answer), encoding="utf-8")
-    os.replace(scratch, told)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,29 +1,24 @@
-"""One start of `vllm.LLM` in a process of its own: when it got where, and what it answers.
+"""One start of `vllm.LLM`, for `bench/engines/one_start.py`: when it got where, and what it answers.
 
-    python3 child.py ORDER.json ANSWER.json
-
-Nothing of the engine is imported before it is asked for: its own children import this file again. Times are seconds on
-the monotonic clock, which all processes of a machine share.
+Nothing of the engine is imported before it is asked for. Times are seconds on the monotonic clock, which all processes of
+a machine share.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 _STARTED_S = time.monotonic()
 
 
-def run(order: dict[str, Any]) -> dict[str, Any]:
+def run(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Start the engine, and ask it one prompt after the other.
 
     Args:
         order: ``engine`` (arguments of ``vllm.LLM``), ``prompts`` (lists of token ids), ``tokens`` (how many to answer).
-    Returns:
+    Yields:
         ``stamps``: ``started``, ``imported``, ``ready`` and ``first_token``; ``ttft_s``: seconds until the first token
         of each prompt; ``ids``: the tokens of each answer.
     """
@@ -45,16 +40,4 @@ def run(order: dict[str, Any]) -> dict[str, Any]:
         stamps.setdefault("first_token", time.monotonic())
         ttft_s.append(time.monotonic() - begin)
         ids.append(answer(prompt, order["tokens"]))
-    return {"stamps": stamps, "ttft_s": ttft_s, "ids": ids}
-
-
-def main(asked: str, told: str) -> None:
-    """As the command line; the answer appears whole or not at all."""
-    answer = run(json.loads(Path(asked).read_text(encoding="utf-8")))
-    scratch = Path(f"{told}.part")
-    scratch.write_text(json.dumps(answer), encoding="utf-8")
-    os.replace(scratch, told)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    yield {"stamps": stamps, "ttft_s": ttft_s, "ids": ids}

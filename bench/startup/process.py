@@ -18,6 +18,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE_S = 20.0  # for an engine that is asked to end: it then removes its shared memory
 _GONE_S = 5.0  # what the kernel needs to end a killed group, at most
 _LAST_LINES = 4
+_SHARED = Path("/dev/shm")
 
 
 class Process:
@@ -25,6 +26,7 @@ class Process:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.lines: list[Line] = []
+        self._there = _shared_memory()
         # A signal between the birth of the process and the block that ends it would leave it to itself.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
@@ -74,10 +76,11 @@ class Process:
         return True
 
     def end(self) -> None:
-        """End the process: it is asked first; then it and all that it started are killed."""
+        """End the process: it is asked first; then it and all that it started are killed, and their shared memory removed."""
         if self.alive:
             self._process.send_signal(signal.SIGINT)
             self.wait(_GRACE_S)
+        theirs = _mapped_by(members_of(self._process.pid)) - self._there
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         until = time.monotonic() + _GONE_S
@@ -85,6 +88,9 @@ class Process:
             time.sleep(0.01)
         self._process.wait()
         self._reader.join(_GONE_S)
+        for name in theirs and theirs - _mapped_by(everyone()):  # what others still have is not only theirs
+            with contextlib.suppress(OSError):  # it is gone already
+                (_SHARED / name).unlink()
 
     def last_words(self) -> str:
         """How the process ended, and its last lines, in one line; waits for that end."""
@@ -100,6 +106,11 @@ class Process:
                 self.lines.append((time.monotonic() - self.spawned_s, raw.decode(errors="replace").rstrip("\n")))
 
 
+def everyone() -> list[int]:
+    """All processes of the machine, as far as they can be seen."""
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+
+
 def members_of(group: int) -> list[int]:
     """The processes of a group that still run; one that waits to be reaped, which may take its reaper seconds, does not."""
     found = []
@@ -110,6 +121,23 @@ def members_of(group: int) -> list[int]:
             if its_group == str(group) and state not in "ZX":
                 found.append(int(path.parent.name))
     return found
+
+
+def _shared_memory() -> set[str]:
+    """The names in shared memory; of files, since whoever puts a folder there looks after it."""
+    return {path.name for path in _SHARED.glob("*") if path.is_file()}
+
+
+def _mapped_by(processes: Sequence[int]) -> set[str]:
+    """Shared memory that these processes have mapped, by name. Killed, they leave it to stay until the machine restarts."""
+    found = set()
+    for process in processes:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            for line in Path(f"/proc/{process}/maps").read_text(errors="replace").splitlines():
+                path = line.partition("/")[2]
+                if f"/{path}".startswith(f"{_SHARED}/"):
+                    found.add(Path(path).name)
+    return found & _shared_memory()
 
 
 def _unblock() -> None:

@@ -22,7 +22,8 @@ from bench.startup.cells import Cell
 from bench.startup.process import Process
 from coldsnap._bench import cache, workspace
 
-_CHILD = Path(__file__).resolve().parent / "child.py"
+_BENCH = Path(__file__).resolve().parents[1]
+_CHILD = [str(_BENCH / name) for name in ("engines/one_start.py", "startup/child.py")]
 _PAGES = {"cold": (cache.make_cold, cache.is_cold), "warm": (cache.make_warm, cache.is_warm)}
 _NO_TOWERS = {"image": 0, "video": 0, "audio": 0}
 _SERVER = "vllm.entrypoints.openai.api_server"
@@ -151,9 +152,8 @@ class Starter:
         order = {"engine": self._order.arguments(cell), "prompts": self._order.prompts, "tokens": self._order.tokens}
         asked.write_text(json.dumps(order), encoding="utf-8")
         told.unlink(missing_ok=True)
-        with Process(
-            [sys.executable, str(_CHILD), str(asked), str(told)], self._environment(cell, variables)
-        ) as process:
+        command = [sys.executable, *_CHILD, str(asked), str(told)]
+        with Process(command, self._environment(cell, variables)) as process:
             if not _await_end(process, self._order.limit_s):
                 return _failed(process, f"it took more than {self._order.limit_s:g} s")
         if not told.exists():

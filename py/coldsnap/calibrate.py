@@ -76,14 +76,12 @@ def run(request: Request) -> dict[str, Any]:
     print("\n".join(_head(plan)), flush=True)
     try:
         measurement.measure(plan, session)
+        workspace.go_on()
+        return outcome.finish(plan, session, earlier)
     except workspace.Interrupted as error:
         workspace.remove_folders()
-        if any(each.samples_s for each in session.cases.values()):
-            kept = session.write(session.document(complete=False))
-            error.kept = f"what was measured is in {kept}, marked as incomplete; go on with --resume"
+        error.kept = session.kept()
         raise
-    workspace.go_on()
-    return outcome.finish(plan, session, earlier)
 
 
 def prepare(request: Request, earlier: dict[str, Any] | None) -> Plan:

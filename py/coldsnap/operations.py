@@ -74,7 +74,8 @@ def _calibrate(values: dict[str, Any], progress: Progress) -> Outcome:
     def report(account: receipts.Account) -> dict[str, Any]:
         from coldsnap import calibrate  # with rich and absl, which no other operation should wait for
 
-        flags = [_flag(name, value) for name, value in values.items()]
+        # A program gets the document itself; a page is for people.
+        flags = ["--noreport", *(_flag(name, value) for name, value in values.items())]
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             wanted = calibrate.parse_flags(["calibrate", *flags])

@@ -63,6 +63,34 @@ def test_the_table_is_written_and_then_up_to_date(tmp_path: Path) -> None:
     assert run(tmp_path) == 0
 
 
+def test_a_table_says_what_a_case_does_where_cases_do_different_things() -> None:
+    document = results()
+    (restore,) = document["cases"]
+    small = restore | {"cache": "warm", "payload_bytes": 64 << 20, "extents": 4096, "ceiling": None, "ratio": None}
+    capture = restore | {"operation": "capture", "cache": "new", "payload_bytes": 512 << 20, "extents": 32}
+    document["cases"] = [restore, small, capture]
+    lines = table.table(document).splitlines()
+    assert lines[2] == "| what | route | cache | digest | chunk x depth, threads | GB/s | of its ceiling | limited by |"
+    assert lines[4].startswith("| restore | direct | cold | ")
+    assert lines[5].startswith("| restore, 4,096 extents of 64 MiB | direct | warm | ")
+    assert lines[6].startswith("| capture | direct | new | ")
+    assert [line.count("|") for line in lines[2:]] == [9] * 5
+    document["cases"] = [restore, restore]
+    assert table.table(document).splitlines()[2].startswith("| route | ")
+    assert "payload 512 MiB, commit" in table.table(document)
+    document["request"] = {"extents": 50000}
+    assert "payload 512 MiB in 50,000 extents, commit" in table.table(document)
+
+
+def test_captures_stand_beside_the_plain_writes_of_their_rounds() -> None:
+    row = {"block_bytes": 1 << 20, "in_flight": 16, "plain_s": [1.0, 0.5, 3.0], "capture_host_s": [2.0, 4.0, 1.0]}
+    document = {key: results()[key] for key in ("commit", "machine")} | {"payload_bytes": 2_000_000_000}
+    document["rows"] = [row | {"capture_device_s": [0.8, 0.8, 0.8]}]
+    lines = table.table(document).splitlines()
+    assert lines[0].endswith("medians of 3 rounds.")
+    assert lines[4] == "| 1 MiB x 16 | 2.00 | 1.00, 50 % | 2.50, 125 % |"
+
+
 @pytest.mark.parametrize(
     ("readme", "stored", "says"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import pty
@@ -34,12 +35,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedP
     return calibrate(*flags, f"--path={path}", f"--output={output}"), path, output
 
 
-def test_it_ends_well_and_leaves_only_the_results(run: Any) -> None:
+def test_it_ends_well_and_leaves_only_the_results_and_their_page(run: Any) -> None:
     done, path, output = run
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # no bar where stderr is no terminal
     assert left_in(path) == []
-    assert left_in(output) == ["results.json"]
+    left = left_in(output)
+    plots = [name for name in left if name.startswith("plots/")]
+    assert left == ["plots", *plots, "report.html", "results.json"]
+    assert {"plots/hydrate-warm.png", "plots/capture-new.png"} <= set(plots)
+    assert f"page: {output / 'report.html'}, and {len(plots)} plots beside it" in done.stdout.splitlines()
+    (offered,) = re.findall(r'href="data:application/json;base64,([^"]+)"', (output / "report.html").read_text())
+    assert json.loads(base64.b64decode(offered)) == json.loads((output / "results.json").read_text())
 
 
 def test_the_output_says_what_is_measured_and_fits_80_columns(run: Any) -> None:
@@ -49,8 +56,8 @@ def test_the_output_says_what_is_measured_and_fits_80_columns(run: Any) -> None:
     assert re.fullmatch(r"best route here: (direct|buffered) when .*; results: .*results\.json", lines[-1])
     assert str(output) in lines[-1]
     assert "\x1b" not in done.stdout
-    wide = [line for line in lines if len(line) > 80 and not line.startswith(("note:", "folder:", "best route here:"))]
-    assert wide == []
+    free = ("note:", "folder:", "page:", "best route here:")  # they have a path, or a sentence
+    assert [line for line in lines if len(line) > 80 and not line.startswith(free)] == []
     assert "every restore was verified, and compared with its source; took " in done.stdout
 
 
@@ -170,7 +177,7 @@ def test_small_extents_of_one_size(tmp_path: Path) -> None:
 
 def test_relative_paths_start_where_the_user_is(tmp_path: Path) -> None:
     (tmp_path / "drive").mkdir()
-    done = calibrate(*SMALL, "--path=drive", "--output=out", BUILD_WORKING_DIRECTORY=str(tmp_path))
+    done = calibrate(*SMALL, "--noreport", "--path=drive", "--output=out", BUILD_WORKING_DIRECTORY=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert left_in(tmp_path) == ["drive", "out", "out/results.json"]
 
@@ -178,7 +185,9 @@ def test_relative_paths_start_where_the_user_is(tmp_path: Path) -> None:
 def test_without_path_the_cache_folder_is_used_and_named(tmp_path: Path) -> None:
     done = calibrate(*SMALL, XDG_CACHE_HOME=str(tmp_path / "c"), COLDSNAP_STATE_DIR=str(tmp_path / "s"))
     assert done.returncode == 0, done.stderr
-    assert left_in(tmp_path / "s") == [".lock", "calibration", "calibration/results.json", "profile.json"]
+    left = [name for name in left_in(tmp_path / "s") if "/plots" not in name]
+    shown = ["calibration/report.html", "calibration/results.json"]
+    assert left == [".lock", "calibration", *shown, "profile.json"]
     assert "folder: " in done.stdout
 
 
@@ -220,7 +229,14 @@ def test_a_terminal_gets_a_bar_and_no_color_is_honoured(tmp_path: Path, no_color
 
 
 def test_minutes_are_spent_on_a_search(tmp_path: Path) -> None:
-    flags = ("--bytes=4MiB", "--device=host", "--minutes=0.5", f"--path={tmp_path}", f"--output={tmp_path}")
+    flags = (
+        "--bytes=4MiB",
+        "--device=host",
+        "--minutes=0.5",
+        f"--path={tmp_path}",
+        f"--output={tmp_path}",
+        "--noreport",
+    )
     done = calibrate(*flags)
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))

@@ -15,10 +15,20 @@ def command(*flags: str) -> list[str]:
     return [sys.executable, "-m", "coldsnap.cli", "calibrate", *flags]
 
 
+def without_matplotlib(*flags: str) -> subprocess.CompletedProcess[str]:
+    """Run it where matplotlib can't be imported."""
+    code = "import sys; sys.modules['matplotlib'] = None; from coldsnap import cli; sys.exit(cli.main(sys.argv))"
+    return _run([sys.executable, "-c", code, "calibrate", *flags], {})
+
+
 def calibrate(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
+    return _run(command(*flags), environment)
+
+
+def _run(line: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*flags), env=dict(os.environ, **environment), capture_output=True, text=True, check=False, timeout=240
+        line, env=dict(os.environ, **environment), capture_output=True, text=True, check=False, timeout=240
     )
 
 

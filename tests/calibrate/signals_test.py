@@ -26,13 +26,15 @@ STAGES: dict[str, Callable[[Path], bool]] = {
     "captures": lambda folder: any(folder.glob("*/capture")),
 }
 KEPT = "what was measured is in {}, marked as incomplete; go on with --resume"
+COMPLETE = "the results were complete and are in {}"
 
 
 def interrupted(tmp_path: Path, signum: int, ready: Callable[[], bool], *more: str) -> tuple[int, str]:
     """Start a calibration, send the signal once it is `ready`; give exit code and stderr."""
     drive = tmp_path / "drive"
     drive.mkdir(exist_ok=True)
-    flags = ("--bytes=16MiB", "--samples=8", "--device=host", f"--path={drive}", f"--output={tmp_path / 'out'}", *more)
+    flags = ["--bytes=16MiB", "--samples=8", "--device=host", f"--path={drive}", f"--output={tmp_path / 'out'}"]
+    flags += more or ["--noreport"]
     with subprocess.Popen(
         command(*flags),
         stdout=subprocess.PIPE,
@@ -48,16 +50,18 @@ def interrupted(tmp_path: Path, signum: int, ready: Callable[[], bool], *more: s
 
 
 def check_what_is_left(tmp_path: Path, stderr: str) -> dict[str, Any] | None:
-    """Nothing but results that are marked as incomplete, if there is anything; those are given."""
+    """Nothing but results that say whether they are complete, if there is anything; those that are not are given."""
     path = tmp_path / "out" / "results.json"
     if not path.exists():
         assert left_in(tmp_path) == ["drive"]
         assert stderr.endswith("; the blob is removed, no results were written\n")
         return None
     assert left_in(tmp_path) == ["drive", "out", "out/results.json"]
-    assert stderr.endswith(f"; the blob is removed, {KEPT.format(path)}\n")
     results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    assert results["complete"] is False
+    kept = (COMPLETE if results["complete"] else KEPT).format(path)
+    assert stderr.endswith(f"; the blob is removed, {kept}\n")
+    if results["complete"]:  # it came when all was measured and written
+        return None
     assert results["missing"]
     assert any(case["samples_s"] for case in results["cases"])
     return results
@@ -84,6 +88,19 @@ def test_a_signal_at_any_moment_cleans_up(tmp_path: Path, number: int) -> None:
         assert not list((tmp_path / "drive").iterdir())
 
 
+def test_a_signal_while_the_page_is_drawn_leaves_the_complete_results(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "results.json"
+
+    def complete() -> bool:
+        return path.exists() and json.loads(path.read_text(encoding="utf-8"))["complete"]
+
+    code, stderr = interrupted(tmp_path, signal.SIGTERM, complete, "--report", "--cache=warm", "--operations=hydrate")
+    assert (code, complete()) == (143, True)
+    assert stderr == f"coldsnap calibrate: interrupted by SIGTERM; the blob is removed, {COMPLETE.format(path)}\n"
+    left = left_in(tmp_path)
+    assert set(left) <= {"drive", "out", "out/results.json", "out/plots"}  # no file of the page in part
+
+
 def test_an_interrupted_one_goes_on_with_its_samples(tmp_path: Path) -> None:
     _, stderr = interrupted(tmp_path, signal.SIGINT, lambda: STAGES["captures"](tmp_path / "drive"))
     before = check_what_is_left(tmp_path, stderr)
@@ -92,7 +109,7 @@ def test_an_interrupted_one_goes_on_with_its_samples(tmp_path: Path) -> None:
     assert done
 
     flags = ["--bytes=16MiB", "--samples=8", "--device=host", f"--path={tmp_path / 'drive'}"]
-    flags += [f"--output={tmp_path / 'out'}", "--resume"]
+    flags += [f"--output={tmp_path / 'out'}", "--noreport", "--resume"]
     other = calibrate(*flags, "--seed=1")
     assert (other.returncode, other.stdout) == (2, "")
     assert "its seed was 0 and is 1 here; leave out --resume" in other.stderr
@@ -125,7 +142,7 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path: Path) -> None:
         until(lambda: STAGES["blob"](tmp_path) or process.poll() is not None)
         process.kill()
     assert len(list(tmp_path.glob("coldsnap-calibrate.*"))) == 1
-    flags = ("--bytes=2MiB", "--samples=1", "--device=host", f"--path={tmp_path}", f"--output={tmp_path}")
+    flags = ("--bytes=2MiB", "--samples=1", "--device=host", f"--path={tmp_path}", f"--output={tmp_path}", "--noreport")
     assert subprocess.run(command(*flags), stdout=subprocess.DEVNULL, check=False, timeout=120).returncode == 0
     assert left_in(tmp_path) == ["results.json"]
 

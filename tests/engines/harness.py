@@ -190,9 +190,10 @@ class Place:
     def _start(self, start: Start, folder: pathlib.Path) -> Answer:
         order, answer, log = folder / "order.json", folder / "answer.json", folder / "log"
         order.write_text(json.dumps(start.order()))
-        program = ("tests", "engines", "sleeper.py") if start.steps else ("bench", "engines", "child.py")
-        child = os.path.join(os.environ["RUNFILES_ROOT"], *program)
-        with _running([child, str(order), str(answer)], self.environment(start, folder), log) as process:
+        root = os.environ["RUNFILES_ROOT"]
+        subject = "tests/engines/sleeper.py" if start.steps else "bench/engines/child.py"
+        program = [os.path.join(root, "bench", "engines", "one_start.py"), os.path.join(root, subject)]
+        with _running([*program, str(order), str(answer)], self.environment(start, folder), log) as process:
             try:
                 status = process.wait(_LIMIT_S)
             except subprocess.TimeoutExpired:

@@ -1,21 +1,15 @@
 """One start of a real vLLM whose weights go and come back: what is called, in its order, and what each call gave.
 
-    python3 sleeper.py REQUEST.json ANSWER.json
-
 A step is ``["generate"]``, ``["call", METHOD, ARGUMENTS...]`` of ``vllm.LLM`` or ``["rpc", METHOD, ARGUMENTS...]`` of
 every worker; a dictionary at the end of a call's arguments has those with a name. A step that fails is an answer, too, and
-the answer is there after each step. Nothing of the engine is imported before it is asked for: its own children import
-this file again.
+the answer is there after each step, by `bench/engines/one_start.py`. Nothing of the engine is imported before it is asked
+for.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 
@@ -25,7 +19,7 @@ def run(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     Args:
         request: ``engine`` (arguments of ``vllm.LLM``), ``prompts`` (lists of token ids), ``tokens`` (how many to answer),
             ``steps``.
-    Returns:
+    Yields:
         ``import_s``, ``engine_s``, ``version``, ``answers`` (of the first step that generates), ``steps``: for each its
         ``step``, ``seconds``, ``free_bytes`` of this process's GPU behind it, and ``answer`` or ``error``.
     """
@@ -83,15 +77,3 @@ def _answers(engine: Any, request: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _logprobs(output: Any) -> list[float]:
     return [step[token].logprob for token, step in zip(output.token_ids, output.logprobs, strict=True)]
-
-
-def main(asked: str, told: str) -> None:
-    """As the command line; an answer appears whole or not at all."""
-    for answer in run(json.loads(Path(asked).read_text(encoding="utf-8"))):
-        scratch = Path(f"{told}.part")
-        scratch.write_text(json.dumps(answer), encoding="utf-8")
-        os.replace(scratch, told)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

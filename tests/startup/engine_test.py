@@ -111,12 +111,15 @@ def test_an_interrupt_ends_the_server_and_its_engine(tmp_path: Path) -> None:
         assert process.stdout is not None
         said = b""
         while b"start 1: " not in said:
-            said += process.stdout.read(1)
-        (server,) = children_of(process.pid)
-        # The server, the engine's process, and one of Python's that watches over shared memory.
-        while len(members_of(server)) < 3:
+            more = process.stdout.read(1)
+            assert more, (said, process.communicate()[1])  # it has ended before
+            said += more
+        # It says so before it brings the page cache into its state and spawns the server. That one then has the engine's
+        # process, and one of Python's that watches over shared memory.
+        while not (servers := children_of(process.pid)) or len(members_of(servers[0])) < 3:
             assert process.poll() is None
             time.sleep(0.05)
+        (server,) = servers
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=_LIMIT_S)
     assert process.returncode == 128 + signal.SIGINT, stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -143,7 +144,7 @@ class Restorer:
 
 
 @dataclass
-class Measured:
+class Measured(abc.ABC):
     """One row of the table: an operation by a route in a cache state with a digest and a setting.
 
     `residency_before` has, for each sample, the fraction of the blob that was in the page cache when it began; `limits`
@@ -236,8 +237,9 @@ class Measured:
         except errors.RouteUnavailableError as error:
             self.refused = str(error)
 
+    @abc.abstractmethod
     def _sample(self) -> None:
-        raise NotImplementedError
+        """Take one sample; a route that does not work here raises RouteUnavailableError."""
 
 
 def name_of(entry: Mapping[str, Any], payload_bytes: int) -> str:

@@ -9,7 +9,10 @@ times. It takes four samples a side, or three and five.
 That interval knows only what changes from sample to sample. A machine also changes from hour to hour: the same raw read
 of a virtual drive gives 1.4 to 2.4 GB/s (bench/results/README.md), and its processors have other work. So each sample is
 also divided by what plain reads or writes of its kind, and what all processors together, gave in the same round. Only
-what all three say counts; between different machines the share of plain reads or writes alone.
+what all three say counts; between different machines the share of plain reads or writes alone. Even so, a load does not
+cost every case as much as the probes beside it, and samples of one run are seconds apart, so that none of them knows
+another hour. How much the probes themselves have changed tells how much that may be: by that factor a case has to be
+further from equal.
 """
 
 from __future__ import annotations
@@ -53,6 +56,10 @@ class Interval(NamedTuple):
         if self.high < 1 / (1 + MARGIN):
             return "slower"
         return "same" if self.low >= 1 / (1 + MARGIN) and self.high <= 1 + MARGIN else "unclear"
+
+    def beyond(self, factor: float) -> bool:
+        """Whether the whole interval is more than `factor` times away from equal."""
+        return self.low is not None and self.high is not None and (self.low > factor or self.high < 1 / factor)
 
 
 def ratio_of(earlier: list[float], later: list[float], alpha: float = _ALPHA) -> Interval:
@@ -135,7 +142,8 @@ def compare(earlier: dict[str, Any], later: dict[str, Any]) -> list[dict[str, An
             pair = ((before[name], earlier), (entry, later))
             plain = ratio_of(_rates(*pair[0]), _rates(*pair[1]))
             shares = [_ratio_of_shares(pair, which) for which in (_io_of, _processors_of)]
-            row = _judged(plain, *shares, same_machine=same_machine)
+            drift = max(_drift(pair, which) for which in (_io_of, _processors_of))
+            row = _judged(plain, *shares, same_machine=same_machine, drift=drift)
             if None in (each.get("processors", "") for each, _ in pair):
                 row |= {"verdict": "unclear", "why": "measured beside other rounds, with nothing to tell the pace by"}
             rows.append({"case": name} | row)
@@ -143,10 +151,11 @@ def compare(earlier: dict[str, Any], later: dict[str, Any]) -> list[dict[str, An
 
 
 def _judged(
-    plain: Interval, of_io: Interval | None, of_processors: Interval | None, *, same_machine: bool
+    plain: Interval, of_io: Interval | None, of_processors: Interval | None, *, same_machine: bool, drift: float
 ) -> dict[str, Any]:
     shown, verdict, why = plain, "unclear", ""
-    said = [each.verdict for each in (plain, of_io, of_processors) if each is not None]
+    asked = [each for each in (plain, of_io, of_processors) if each is not None]
+    said = [each.verdict for each in asked]
     if plain.low is None:
         why = "too few samples: 4 and 4 will do, or 3 and 5"
     elif not same_machine and of_io is None:
@@ -154,6 +163,8 @@ def _judged(
     elif not same_machine:
         assert of_io is not None
         shown, verdict, why = of_io, of_io.verdict, "another machine: shares of each one's own plain reads or writes"
+    elif set(said) in ({"faster"}, {"slower"}) and not all(each.beyond((1 + MARGIN) * drift) for each in asked):
+        why = f"{plain.verdict}, but the machine itself changed its pace by {drift:.2f} times, and load is not shared evenly"
     elif len(set(said)) == 1:
         verdict = plain.verdict
         why = "" if verdict != "unclear" else f"the interval has more in it than {MARGIN:.0%}"
@@ -178,13 +189,29 @@ def _ratio_of_shares(pair: Sequence[tuple[Entry, Results]], which: Callable[[Ent
 
 def _shares(entry: Entry, results: Results, which: Callable[[Entry, Ceilings], str]) -> list[float] | None:
     """Each sample as a share of what a probe gave in the same round, or of its median where rounds differ."""
-    ceilings = {each["name"]: each for each in results["ceilings"] if each["unit"] == "bytes_per_second"}
-    ceiling = ceilings.get(which(entry, ceilings))
-    if ceiling is None or min(ceiling["samples"]) <= 0:
+    probe = _probe(entry, results, which)
+    if probe is None:
         return None
     rates = _rates(entry, results)
-    paces = ceiling["samples"] if len(ceiling["samples"]) == len(rates) else [ceiling["median"]] * len(rates)
+    paces = probe["samples"] if len(probe["samples"]) == len(rates) else [probe["median"]] * len(rates)
     return [rate / pace for rate, pace in zip(rates, paces, strict=True)]
+
+
+def _drift(pair: Sequence[tuple[Entry, Results]], which: Callable[[Entry, Ceilings], str]) -> float:
+    """How much a probe changed between two runs, as a factor of at least 1; 1 where one of them has none."""
+    probes = [_probe(*each, which) for each in pair]
+    before, after = probes
+    if before is None or after is None:
+        return 1.0
+    ratio = ratio_of(before["samples"], after["samples"]).ratio
+    return max(ratio, 1 / ratio)
+
+
+def _probe(entry: Entry, results: Results, which: Callable[[Entry, Ceilings], str]) -> dict[str, Any] | None:
+    """What `which` names of the ceilings; None if there is none, or it once gave nothing."""
+    ceilings = {each["name"]: each for each in results["ceilings"] if each["unit"] == "bytes_per_second"}
+    probe = ceilings.get(which(entry, ceilings))
+    return None if probe is None or min(probe["samples"]) <= 0 else probe
 
 
 def _processors_of(entry: Entry, ceilings: Ceilings) -> str:

@@ -100,6 +100,18 @@ def test_a_machine_that_changed_its_pace_is_no_slower_route() -> None:
     assert row["why"] == "slower by itself, same for what plain reads or writes gave"
 
 
+@pytest.mark.parametrize(
+    ("paces_by", "rates_by", "wanted"), [(0.8, 0.66, "unclear"), (0.8, 0.5, "slower"), (1, 0.66, "slower")]
+)
+def test_the_more_a_machine_changed_the_further_a_case_has_to_be(paces_by: float, rates_by: float, wanted: str) -> None:
+    before, paces = [5.0, 5.1, 4.95, 5.05], [10.0, 10.2, 9.9, 10.1]
+    later = results([rates_by * rate for rate in before], [paces_by * pace for pace in paces])
+    (row,) = compare.compare(results(before, paces), later)
+    assert row["verdict"] == wanted
+    said = "slower, but the machine itself changed its pace by 1.25 times, and load is not shared evenly"
+    assert row["why"] == (said if wanted == "unclear" else "")
+
+
 def test_other_machines_compare_by_shares_of_their_ceilings() -> None:
     before, paces = [5.0, 5.1, 4.95, 5.05], [10.0, 10.2, 9.9, 10.1]
     twice = [2 * pace for pace in paces]
@@ -181,6 +193,21 @@ def test_equal_runs_of_a_restless_machine_are_hardly_ever_told_apart(count: int)
             runs.append(results([p / 2 * chance.lognormvariate(0, 0.1) for p in paces], paces))
         wrong += verdict(*runs) in ("faster", "slower")
     assert wrong <= 10  # one in a hundred
+
+
+def test_a_load_that_hits_a_case_harder_than_its_probes_is_hardly_ever_a_slower_route() -> None:
+    """Runs whose pace is their own, between once and twice as slow, and costs the case up to as much again."""
+    chance = random.Random(3)
+    wrong = 0
+    for _ in range(1000):
+        runs, harder = [], chance.uniform(0, 1)
+        for _ in range(2):
+            load = chance.uniform(1.0, 2.0)
+            paces = [10 / load * chance.lognormvariate(0, 0.05) for _ in range(5)]
+            more = load**harder
+            runs.append(results([pace / 2 / more * chance.lognormvariate(0, 0.05) for pace in paces], paces))
+        wrong += verdict(*runs) in ("faster", "slower")
+    assert wrong <= 20
 
 
 def test_a_slow_route_is_seen_through_the_same_noise() -> None:

@@ -20,8 +20,8 @@ Measure this machine and how close captures and restores come to it.
 Writes a random blob, measures what drive, memory and link can do, restores the
 blob by every route that works here, cold, warm and half cached, captures it,
 and removes it again. Prints tables and what it recommends, writes results.json
-with every sample, and the profile that later restores on this drive take
-threads and chunks from.
+with every sample, a page with plots beside it, and the profile that later
+restores on this drive take threads and chunks from.
 
 examples:
   coldsnap calibrate                          512 MiB, GPU or host memory
@@ -41,8 +41,8 @@ examples:
                                               restores from the page cache alone
   coldsnap calibrate --device=cuda:0          this GPU, or the reason why not
   coldsnap calibrate --device=host            host memory in place of a GPU
-  coldsnap calibrate --samples=9 --seed=7 --output=results --report
-                                              more samples, a page with plots
+  coldsnap calibrate --samples=9 --seed=7 --output=results --noreport
+                                              more samples, no page with plots
   coldsnap calibrate --commit=$(cat commit.txt)
                                               note which commit the wheel has
 
@@ -78,7 +78,7 @@ class Request:
     measured: Path | None
     fail_if_slower: bool
     trace: Path | None
-    report: bool
+    report: bool | None
 
 
 def parse_flags(argv: Sequence[str]) -> Request | None:
@@ -184,7 +184,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_string("measured", None, "compare this one with it, and measure nothing", **common)
     flags.DEFINE_boolean("fail_if_slower", False, "exit code 3 if a case is slower", **common)
     flags.DEFINE_string("trace", None, "file for a Perfetto trace of one restore by each route", **common)
-    flags.DEFINE_boolean("report", False, "also report.html with plots, in --output", **common)
+    flags.DEFINE_boolean("report", None, "report.html in --output (where matplotlib is)", **common)
     flags.DEFINE_string("output", None, "folder for results.json (your state folder)", **common)
     flags.DEFINE_string("samples", None, "samples of each number (5; 3 or 4 where time is short)", **common)
     flags.DEFINE_string("seed", "0", "seed of the random bytes (0)", **common)
@@ -212,6 +212,6 @@ def _flag_lines(values: flags.FlagValues) -> str:
     )
     lines = []
     for name in shown:
-        takes = "" if isinstance(values[name].value, bool) else "=..."
+        takes = "" if values[name].boolean else "=..."
         lines.append(f"  --{name + takes:<18}{values[name].help}")
     return "\n".join(lines) + "\n"

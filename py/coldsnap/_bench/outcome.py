@@ -16,6 +16,7 @@ from coldsnap._bench.options import CACHES, OPERATIONS, Request
 from coldsnap._bench.session import Session
 
 _PAGE = "coldsnap._bench.html"  # draws with matplotlib, which comes with the wheel's extra `report`
+_HOW_TO_GET_IT = "pip install 'coldsnap[report]'"
 
 
 def earlier_results(request: Request) -> dict[str, Any] | None:
@@ -62,8 +63,7 @@ def finish(plan: Plan, session: Session, earlier: dict[str, Any] | None) -> dict
     print()
     for note in dict.fromkeys([*session.notes, *_notes(session, document), *_profile(plan, document)]):
         print(f"note: {note}")
-    for path in report_page(document, written.parent) if request.report else []:
-        print(f"page: {path}")
+    _draw(request, document, written.parent)
     if earlier is not None:
         report.print_comparison(document["comparison"], str(request.compare))
     print(f"every restore was verified, and compared with its source; took {session.budget.elapsed_s:.1f} s")
@@ -79,17 +79,37 @@ def require_report(request: Request) -> None:
     Raises:
         RouteUnavailableError: What is missing, and how to get it.
     """
-    for name in (_PAGE, "matplotlib"):
-        if request.report and importlib.util.find_spec(name) is None:
-            raise errors.RouteUnavailableError(
-                f"draw the page of --report: {name} is not installed", remedy="pip install 'coldsnap[report]'"
-            )
+    missing = _missing_for_a_page()
+    if request.report and missing:
+        raise errors.RouteUnavailableError(
+            f"draw the page of --report: {missing} is not installed", remedy=_HOW_TO_GET_IT
+        )
 
 
-def report_page(document: dict[str, Any], folder: Path) -> list[Path]:
-    """Write the page with plots of these results into `folder`; give its files."""
-    paths: list[Path] = importlib.import_module(_PAGE).write(document, folder)
-    return paths
+def _missing_for_a_page() -> str | None:
+    return next((name for name in (_PAGE, "matplotlib") if importlib.util.find_spec(name) is None), None)
+
+
+def _draw(request: Request, document: dict[str, Any], folder: Path) -> None:
+    """Draw the page, unless --noreport is given; where nobody asked for it, its failure is a line and no more.
+
+    Raises:
+        RequestInvalidError, IoError, NoSpaceError: What --report asked for can't be drawn or written.
+    """
+    if request.report is False:
+        return
+    missing = _missing_for_a_page()
+    if missing:
+        print(f"no page with plots: {missing} is not installed; {_HOW_TO_GET_IT}")
+        return
+    try:
+        page, *plots = importlib.import_module(_PAGE).write(document, folder)
+    except errors.Error as error:
+        if request.report:
+            raise
+        print(f"no page with plots: {error}")
+    else:
+        print(f"page: {page}, and {len(plots)} plots beside it")
 
 
 def _require_none_slower(rows: Sequence[dict[str, Any]], name: str) -> None:

@@ -27,7 +27,7 @@ class Session:
     """A calibration's account.
 
     `about` has commit, machine, seed, payload_bytes and request, as in results.json; `ahead` the names of the parts that
-    have not begun; `mode` is that of folders made for `output`.
+    have not begun; `mode` is that of folders made for `output`; `whole` is the document of the finished one.
     """
 
     about: dict[str, Any]
@@ -44,6 +44,7 @@ class Session:
     left_out: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+    whole: dict[str, Any] | None = None
 
     def measure(
         self,
@@ -176,7 +177,18 @@ class Session:
 
     def write(self, document: dict[str, Any]) -> Path:
         """Write results.json: whole or not at all."""
+        if document["complete"]:
+            self.whole = document
         return results.write_json(self.output, NAME, document, self.mode)
+
+    def kept(self) -> str:
+        """Write once more, after an interrupt, what there is of the results, and say where it is."""
+        if self.whole is not None:  # the interrupt may have come in the middle of writing them
+            return f"the results were complete and are in {self.write(self.whole)}"
+        if not any(each.samples_s for each in self.cases.values()):
+            return "no results were written"
+        path = self.write(self.document(complete=False))
+        return f"what was measured is in {path}, marked as incomplete; go on with --resume"
 
 
 def require_same(earlier: dict[str, Any], about: dict[str, Any], path: Path) -> None:

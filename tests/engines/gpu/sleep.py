@@ -20,7 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-_SLEEPER = Path(__file__).resolve().parent.parent / "sleeper.py"
+_ROOT = Path(__file__).resolve().parents[3]
+_SLEEPER = [str(_ROOT / name) for name in ("bench/engines/one_start.py", "tests/engines/sleeper.py")]
 _PROMPTS = [[11, 22, 33, 44, 55, 66, 77], [101, 3, 5, 8, 13, 21, 34, 55, 89]]
 _TOKENS = 16
 _LIMIT_S = 240  # of one start with all of its steps
@@ -74,7 +75,7 @@ def _start(way: str, model: Path, engine: dict[str, Any], scratch: Path) -> dict
     }
     request, told = scratch / "request.json", scratch / f"{way}.json"
     request.write_text(json.dumps({"engine": arguments, "prompts": _PROMPTS, "tokens": _TOKENS, "steps": steps}))
-    command = [sys.executable, str(_SLEEPER), str(request), str(told)]
+    command = [sys.executable, *_SLEEPER, str(request), str(told)]
     with (scratch / f"{way}.log").open("w+", errors="replace") as log:
         try:
             status = subprocess.run(

@@ -108,6 +108,13 @@ def cuda():
         urls = ["https://github.com/bazelbuild/bazel-skylib/releases/download/1.7.1/bazel-skylib-1.7.1.tar.gz"],
     )
 
+def coverage_tools():
+    """What counts Python lines; only //tools/coverage fetches it."""
+    python_environment(
+        name = "coverage_env",
+        requirements = "//tools/coverage:requirements.lock",
+    )
+
 def lint_tools():
     """Formatters and linters; only //tools/lint fetches them."""
     python_environment(

@@ -55,6 +55,7 @@ LOCKS = {
     ),
     "cuda": Lock("third_party/cuda/requirements.in", "third_party/cuda/requirements.lock", PYTHONS[:1], deps=False),
     "lint": Lock("tools/lint/requirements.in", "tools/lint/requirements.lock"),
+    "coverage": Lock("tools/coverage/requirements.in", "tools/coverage/requirements.lock"),
 }
 
 # package -> (version, hashes)

@@ -127,6 +127,11 @@ TEST(ArtifactJsonTest, RefusesWhatIsNoArtifact) {
   EXPECT_THAT(After("\"artifact_root\":\"", "\"artifact_root\":\"0"),
               HasSubstr("artifact_root is not 64 lower-case hex digits"));
   EXPECT_THAT(After("\"shards\":[", "\"shards\":[7,"), HasSubstr("shards[0] is not an object"));
+  EXPECT_THAT(ParseArtifact("[]").status().message(), HasSubstr("doesn't start with an object"));
+  std::string object_of_shards = Good() + "}";
+  const std::string_view array = "\"shards\":[";
+  object_of_shards.replace(object_of_shards.find(array), array.size(), "\"shards\":{\"a\":[");
+  EXPECT_THAT(ParseArtifact(object_of_shards).status().message(), HasSubstr("shards is not an array"));
   for (size_t size = 0; size < Good().size(); ++size) {
     EXPECT_FALSE(ParseArtifact(std::string_view(Good()).substr(0, size)).ok()) << "cut at " << size;
   }

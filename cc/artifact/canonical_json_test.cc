@@ -3,6 +3,7 @@
 #include <string>
 
 #include "cc/artifact/json_text.h"
+#include "cc/artifact/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -89,6 +90,10 @@ TEST(CanonicalJsonTest, MembersAreCanonicalTexts) {
   ASSERT_TRUE(array.ok());
   ASSERT_EQ(array->size(), 2U);
   EXPECT_EQ((*array)[1].key + (*array)[1].value, "[]");
+  std::string many = "[0";
+  for (size_t i = 1; i < kMaxShards; ++i) many += ",0";
+  EXPECT_TRUE(CanonicalMembers(many + "]").ok());
+  EXPECT_THAT(CanonicalMembers(many + ",0]").status().message(), HasSubstr("more than 65536 elements"));
   EXPECT_THAT(CanonicalMembers("7").status().message(), HasSubstr("an object or an array is wanted, not \"7\""));
 }
 

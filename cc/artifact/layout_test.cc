@@ -278,6 +278,9 @@ TEST(LayoutTest, RefusesTensorsThatContradictEachOther) {
   const TensorSpec half = Raw("h", uint64_t{1} << 52, 0);
   TensorSpec half2 = Raw("i", uint64_t{1} << 52, uint64_t{1} << 53);
   EXPECT_THAT(Refusal({half, half2}), HasSubstr("pass 2^53-1 bytes"));
+  // The data alone would fit; the header takes it past the limit.
+  EXPECT_THAT(Refusal({Raw("w", (uint64_t{1} << 53) - kLeafBytes, 0)}),
+              HasSubstr("the blob of 9007199254740992 bytes passes 2^53-1"));
 }
 
 }  // namespace

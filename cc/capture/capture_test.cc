@@ -243,6 +243,8 @@ TEST_F(CaptureTest, AnotherFolderIsLeftAlone) {
 }
 
 TEST_F(CaptureTest, WrongOptionsAreRefusedUntouched) {
+  EXPECT_EQ(WriteBackendNamed("fast").status().code(), Code::kRequestInvalid);
+  EXPECT_THAT(WriteBackendNamed("fast").status().message(), HasSubstr("backend is \"fast\", it must be auto"));
   const SourcesForTest sources(device_, {300000}, 1);
   const std::vector<std::pair<CaptureOptions, const char*>> wrong = {
       {{.chunk_bytes = 0}, "chunk_bytes is 0"},

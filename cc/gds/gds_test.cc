@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "cc/gds/errors.h"
+#include "cc/testing/end_child.h"
 #include "cc/testing/fake_cufile/fake_cufile.h"
 #include "cc/testing/pattern.h"
 #include "cc/testing/temp_dir.h"
@@ -28,7 +29,7 @@ bool Has(const Status& status, std::string_view part) { return status.message().
 // Whether `test` holds in a forked child; the process's driver of Get() is opened once, so each case has its own.
 bool HoldsInChild(const std::function<bool()>& test) {
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(test() ? 0 : 1);
+  if (child == 0) EndChild(test() ? 0 : 1);
   int status = -1;
   return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "cc/testing/end_child.h"
+
 namespace coldsnap {
 namespace {
 
@@ -72,7 +74,7 @@ TEST(CrewTest, AForkedChildCanDestroyIt) {
   const pid_t child = ::fork();
   if (child == 0) {
     crew.reset();
-    ::_exit(7);
+    EndChild(7);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cc/sys/files.h"
+#include "cc/testing/end_child.h"
 #include "cc/testing/interposed_gpu.h"
 #include "cc/testing/pattern.h"
 #include "cc/testing/test_artifact.h"
@@ -217,6 +218,23 @@ TEST_F(HydratorTest, WithoutTheKernelAutoTakesTheHostAndSaysSo) {
   }
 }
 
+// A device on a memory node that the machine doesn't have.
+class FarGpu final : public InterposedGpu {
+ public:
+  explicit FarGpu(Gpu& inner) : InterposedGpu(inner, [](int) { return Status::Ok(); }) {}
+  std::optional<int> NumaNode() const override { return 1000; }
+};
+
+TEST_F(HydratorTest, ThreadsThatCanNotStayNearTheDeviceAreSaidAndRestoreAllTheSame) {
+  FarGpu gpu(device_.gpu());
+  Hydrator hydrator(gpu);
+  const Result<HydrateReport> report = Restore(hydrator, {});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->reasons.back().code, "numa_refused");
+  EXPECT_THAT(report->reasons.back().detail, HasSubstr("1000"));
+  ExpectRestored();
+}
+
 // What host digests can't see: bytes that were right in the slot and are wrong in the device's memory.
 TEST_F(HydratorTest, DeviceDigestsFindWhatWentWrongBehindTheCopy) {
   for (const auto& [verify, says] : {std::pair(Verify::kCrc32, "a second read of the file is right"),
@@ -302,7 +320,7 @@ TEST_F(HydratorTest, AForkedChildIsRefusedAndCanEnd) {
     const Status status = hydrator->Hydrate(artifact_, {}, {}).status();
     hydrator.reset();
     const bool said = status.message().find("was forked from process") != std::string::npos;
-    ::_exit(status.code() == Code::kPolicyRefused && said ? 7 : 8);
+    EndChild(status.code() == Code::kPolicyRefused && said ? 7 : 8);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "cc/testing/end_child.h"
 #include "gtest/gtest.h"
 
 namespace coldsnap {
@@ -62,6 +63,18 @@ TEST_F(HandoverTest, AFailedPoisonIsDeviceLostAndKeepsTheReason) {
   EXPECT_EQ(status.message(), "extent 3 differs; then fill failed");
 }
 
+TEST_F(HandoverTest, BytesThatCanNotBePoisonedAreSaidWhereNobodyAsksAnyMore) {
+  poison_result_ = Status(Code::kDeviceLost, "fill failed");
+  testing::internal::CaptureStderr();
+  {
+    Handover handover = *Claim({{100, 10}});
+    handover.Begin();
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "coldsnap: fill failed\n");
+  EXPECT_EQ(poisoned_, 1U);
+  EXPECT_TRUE(Claim({{100, 10}}).ok()) << "the claim stands";
+}
+
 TEST_F(HandoverTest, OverlapsAreRefused) {
   EXPECT_EQ(Claim({{100, 10}, {109, 1}}).status().code(), Code::kLayoutMismatch);
   const Handover running = *Claim({{100, 10}, {300, 50}});
@@ -84,7 +97,7 @@ TEST_F(HandoverTest, TheClaimEndsWithTheRestore) {
 TEST_F(HandoverTest, AForkedChildHasNoClaims) {
   const Handover running = *Claim({{100, 10}});
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(Claim({{100, 10}}).ok() && !Claim({{100, 10}, {109, 1}}).ok() ? 0 : 1);
+  if (child == 0) EndChild(Claim({{100, 10}}).ok() && !Claim({{100, 10}, {109, 1}}).ok() ? 0 : 1);
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);

@@ -15,6 +15,8 @@
 #include <utility>
 
 #include "cc/publish/publish_artifact.h"
+#include "cc/testing/end_child.h"
+#include "cc/testing/fault.h"
 #include "cc/testing/temp_dir.h"
 
 namespace coldsnap {
@@ -92,7 +94,7 @@ TEST_F(IncomingTest, AForkedChildLeavesItsParentsFolder) {
   const pid_t child = ::fork();
   if (child == 0) {
     incoming.reset();
-    ::_exit(fs::exists(Path("building")) ? 0 : 1);
+    EndChild(fs::exists(Path("building")) ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -160,6 +162,48 @@ TEST_F(IncomingTest, ImpossibleNamesAreRefused) {
   EXPECT_EQ(Create("").status().code(), Code::kRequestInvalid);
   EXPECT_EQ(Create("a/b").status().code(), Code::kRequestInvalid);
   EXPECT_EQ(Incoming::Create(Path("none"), "building").status().code(), Code::kRequestInvalid);
+  EXPECT_TRUE(fs::is_empty(temp_.path()));
+}
+
+TEST_F(IncomingTest, WhoKeepsShardsLosesTheFilesBesideThem) {
+  LeaveBehind("building");
+  fs::create_directory(Path("building") + "/shard-00-00-00");
+  temp_.Write("building/shard-00-00-00/journal", "kept");
+  const Result<Incoming> next = Incoming::Create(temp_.path(), "building", true);
+  ASSERT_TRUE(next.ok()) << next.status().message();
+  EXPECT_FALSE(fs::exists(Path("building/half")));
+  EXPECT_EQ(temp_.Read("building/shard-00-00-00/journal"), "kept");
+}
+
+TEST_F(IncomingTest, AFolderWhoseLockCanNotBeAskedForIsNotRemoved) {
+  LeaveBehind("building");
+  const ScopedFault fault(FaultPoint::kFlock, {.error = EIO});
+  const Status status = Incoming::RemoveStale(temp_.path()).status();
+  EXPECT_EQ(fault.fired(), 1U);
+  EXPECT_EQ(status.native(), EIO);
+  EXPECT_EQ(temp_.Read("building/half"), "half");
+}
+
+// Neither the move could be made durable nor could it be taken back.
+TEST_F(IncomingTest, AMoveThatMayNotLastLeavesNothingAtTheDestination) {
+  Incoming incoming = *Create();
+  temp_.Write("building/file", "bytes");
+  const ScopedFault sync(FaultPoint::kFsync, {.error = EIO});
+  const ScopedFault back(FaultPoint::kRenameat2, {.error = EIO, .on_call = 2});
+  const Status status = std::move(incoming).MoveTo(Path("done"));
+  EXPECT_EQ(sync.fired(), 1U);
+  EXPECT_EQ(back.fired(), 1U);
+  EXPECT_EQ(status.native(), EIO);
+  EXPECT_FALSE(fs::exists(Path("done")));
+}
+
+TEST_F(IncomingTest, WhatNoRecordListsIsNotPublished) {
+  Incoming incoming = *Create();
+  temp_.Write("building/extra", "");
+  const Status status =
+      PublishArtifact(std::move(incoming), {{.name = "shard-00-00-00"}}, "{}", "{}", Path("done")).status();
+  EXPECT_EQ(status.code(), Code::kRequestInvalid);
+  EXPECT_THAT(status.message(), HasSubstr("it holds extra, which no record lists"));
   EXPECT_TRUE(fs::is_empty(temp_.path()));
 }
 

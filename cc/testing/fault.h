@@ -81,6 +81,7 @@ enum class FaultKind : uint8_t {
   kOneByte,     // pread and pwrite: of one byte
   kHalf,        // of half of the bytes
   kNothing,     // of no byte, and no error
+  kFlipped,     // pread: of all bytes, the first with its lowest bit turned: a drive or a memory that lies
   kSlow,        // it is made `slow_ms` milliseconds late
   kKill,        // the process is killed before it is made
 };

@@ -46,10 +46,16 @@ size_t Shortened(const Fault& fault, int fd, size_t nbytes) {
   return whole < nbytes ? whole : nbytes;
 }
 
+// `into`: where a read puts its bytes; null for a write.
 template <typename Call>
-ssize_t TransferOr(FaultPoint point, int fd, size_t nbytes, Call call) {
+ssize_t TransferOr(FaultPoint point, int fd, void* into, size_t nbytes, Call call) {
   const std::optional<Fault> fault = CountCall(point);
   if (!fault) return call(nbytes);
+  if (fault->kind == FaultKind::kFlipped) {
+    const ssize_t got = call(nbytes);
+    if (got > 0 && into != nullptr) *static_cast<unsigned char*>(into) ^= 1U;
+    return got;
+  }
   if (fault->kind != FaultKind::kError && fault->kind != FaultKind::kErrorAfter) {
     const size_t moved = Shortened(*fault, fd, nbytes);
     return moved == 0 ? 0 : call(moved);
@@ -87,7 +93,8 @@ int __wrap_fstatfs(int fd, struct statfs* info) {
 
 ssize_t __real_pread(int fd, void* into, size_t nbytes, off_t offset);
 ssize_t __wrap_pread(int fd, void* into, size_t nbytes, off_t offset) {
-  return TransferOr(FaultPoint::kPread, fd, nbytes, [&](size_t some) { return __real_pread(fd, into, some, offset); });
+  return TransferOr(FaultPoint::kPread, fd, into, nbytes,
+                    [&](size_t some) { return __real_pread(fd, into, some, offset); });
 }
 ssize_t __wrap___pread_chk(int fd, void* into, size_t nbytes, off_t offset, size_t /*room*/) {
   return __wrap_pread(fd, into, nbytes, offset);
@@ -95,7 +102,7 @@ ssize_t __wrap___pread_chk(int fd, void* into, size_t nbytes, off_t offset, size
 
 ssize_t __real_pwrite(int fd, const void* from, size_t nbytes, off_t offset);
 ssize_t __wrap_pwrite(int fd, const void* from, size_t nbytes, off_t offset) {
-  return TransferOr(FaultPoint::kPwrite, fd, nbytes,
+  return TransferOr(FaultPoint::kPwrite, fd, nullptr, nbytes,
                     [&](size_t some) { return __real_pwrite(fd, from, some, offset); });
 }
 

@@ -69,6 +69,13 @@ TEST_F(FaultTest, ShortTransfersMoveWhatTheySay) {
   EXPECT_EQ(Read().code(), Code::kDataLoss);
 }
 
+TEST_F(FaultTest, AReadThatLiesGivesOneBitWrong) {
+  const ScopedFault fault(FaultPoint::kPread, {.kind = FaultKind::kFlipped});
+  ASSERT_TRUE(Read().ok());
+  EXPECT_EQ(fault.fired(), 1U);
+  EXPECT_EQ(into_, "1123456789");
+}
+
 TEST_F(FaultTest, SlowCallsAreMadeAllTheSame) {
   const ScopedFault fault(FaultPoint::kPread, {.kind = FaultKind::kSlow, .slow_ms = 30});
   const Stopwatch watch;

@@ -15,6 +15,7 @@
 
 #include "cc/hydrate/hydrate.h"
 #include "cc/sys/files.h"
+#include "cc/testing/end_child.h"
 #include "cc/testing/interposed_gpu.h"
 #include "cc/testing/test_artifact.h"
 #include "cc/testing/test_device.h"
@@ -177,7 +178,7 @@ TEST_F(GdsRestoreTest, AutoInAForkedChildGoesWithoutIt) {
     const Result<HydrateReport> report = Restore(Backend::kAuto);
     const bool without = report.ok() && Codes(*report) == std::vector<std::string>{"cold", "gds_no_driver"} &&
                          report->By(Route::kDirect).nbytes == artifact_.payload_bytes();
-    ::_exit(without ? 7 : 8);
+    EndChild(without ? 7 : 8);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

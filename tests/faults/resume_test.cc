@@ -122,6 +122,21 @@ TEST_P(ResumeTest, GoesOnAfterAKillAtEachWriteAndSync) {
   EXPECT_EQ(most, kWindows);
 }
 
+// Read as empty it would only cost time; but a drive that fails here is not one to capture to.
+TEST_P(ResumeTest, AJournalThatCanNotBeReadEndsTheCapture) {
+  const auto whole = FreshTree();
+  KillAt(FaultPoint::kFdatasync, 2 * 7 + 1);
+  {
+    const ScopedFault fault(FaultPoint::kPread, {.error = EIO});
+    const Status status = Capture().status();
+    EXPECT_EQ(fault.fired(), 1U);
+    EXPECT_EQ(status.native(), EIO);
+    EXPECT_THAT(status.message(), HasSubstr("journal"));
+    EXPECT_FALSE(fs::exists(path()));
+  }
+  GoOn(whole);
+}
+
 TEST_P(ResumeTest, WhatIsOnTheDriveIsNotWrittenAgain) {
   const auto whole = FreshTree();
   KillAt(FaultPoint::kFdatasync, 2 * 7 + 1);  // seven windows are recorded

@@ -76,5 +76,30 @@ TEST_F(RouteTest, ARefusedTrialReadIsNoDirectRoute) {
   ExpectRestored();
 }
 
+// A drive whose bytes differ from what everyone else reads of the file.
+TEST_F(RouteTest, ATrialReadThatLiesIsNoReasonForAnotherRoute) {
+  const Status refused = Restore(Backend::kDirect).status();
+  if (refused.code() == Code::kRouteUnavailable) GTEST_SKIP() << "no direct I/O: " << refused.message();
+  const ScopedFault trial(FaultPoint::kPread, {.kind = FaultKind::kFlipped});
+  const Status status = Restore(Backend::kDirect).status();
+  EXPECT_EQ(trial.fired(), 1U);
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_EQ(status.stage(), "file");
+  EXPECT_THAT(status.message(), HasSubstr("differ from what the page cache has"));
+}
+
+// Where damage is, a second read says; that it fails must not hide the damage.
+TEST_F(RouteTest, DamageThatCanNotBeLocatedIsStillDamage) {
+  const ScopedFault wrong(FaultPoint::kPread, {.kind = FaultKind::kFlipped});
+  const ScopedFault again(FaultPoint::kPread, {.error = EIO, .on_call = 2});
+  const HydrateOptions options{.backend = Backend::kBuffered, .verify = Verify::kCrc32, .read_threads = 1};
+  const Status status = Hydrate(artifact_, TargetsOf(destinations_), device_.gpu(), options).status();
+  EXPECT_EQ(wrong.fired(), 1U);
+  EXPECT_EQ(again.fired(), 1U);
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("its crc32 is"));
+  EXPECT_THAT(status.message(), HasSubstr("reading it again to find the place fails"));
+}
+
 }  // namespace
 }  // namespace coldsnap

@@ -105,5 +105,18 @@ TEST_F(WriteRouteTest, ADamagedRereadIsFoundByThatWayToo) {
   EXPECT_TRUE(std::filesystem::is_empty(temp_.path()));
 }
 
+// The trial reads are two; then comes what was written, the header first.
+TEST_F(WriteRouteTest, ABitThatTheDriveGivesBackWrongIsFoundBeforeAnythingIsPublished) {
+  const std::vector<std::string> said = {"byte 0 is not the header", "compare extent 0 (w) with what was captured"};
+  for (size_t i = 0; i < said.size(); ++i) {
+    const ScopedFault wrong(FaultPoint::kPread, {.kind = FaultKind::kFlipped, .on_call = 3 + i});
+    const Status status = Capture({.preverified = true}).status();
+    EXPECT_EQ(wrong.fired(), 1U);
+    EXPECT_EQ(status.code(), Code::kDataLoss);
+    EXPECT_THAT(status.message(), HasSubstr(said[i]));
+    EXPECT_TRUE(std::filesystem::is_empty(temp_.path()));
+  }
+}
+
 }  // namespace
 }  // namespace coldsnap

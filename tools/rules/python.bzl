@@ -98,7 +98,8 @@ else
 fi
 root="$runfiles/%{workspace}"
 export RUNFILES_DIR="$runfiles" RUNFILES_ROOT="$root"
-export PYTHONPATH="$root/py:$root"
+# COVERAGE_SITE is the folder with which //tools/coverage counts lines.
+export PYTHONPATH="$root/py:$root${COVERAGE_SITE:+:$COVERAGE_SITE}"
 export PYTHONSAFEPATH=1 PYTHONNOUSERSITE=1 PYTHONDONTWRITEBYTECODE=1
 python=%{python}
 if [[ ! -x $python ]]; then
@@ -175,6 +176,7 @@ _py_test = rule(
 
 _ENVIRONMENTS = {
     "base": "@pyenv//:env",
+    "coverage": "@coverage_env//:env",
     "engine": "@pyenv_engine//:env",
     "lint": "@lint_env//:env",
     "peers": "@pyenv_peers//:env",

@@ -1,14 +1,16 @@
 """`./bazelw run //tests:soak -- --minutes=30 --seed=7`: what the tests draw at random, with other seeds, for hours.
 
 Test programs run as they are, one after the other, round after round, each with a seed of its own that follows from
-``--seed``. The first failure ends it and prints the command that repeats it; so does Ctrl-C. At the end, whatever that
-was, a summary is printed and written as JSON.
+``--seed``. It ends when the time is over, with the first failure, whose command it prints, or by SIGINT (Ctrl-C) and
+SIGTERM. At the end, whatever that was, a summary is printed and written as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -25,6 +27,7 @@ from tests import seeds
 from tools.ci import summary
 
 HANGS_AFTER_S = 900.0  # no part takes a tenth of it
+_LOOK_S = 0.1
 _SHOWN_CHARACTERS = 12_000  # of a failed part's output, from its end
 _HYPOTHESIS = ("--hypothesis-seed={seed}",)
 _ENDS = {"time": 0, "failure": 1, "interrupted": 128 + signal.SIGINT}
@@ -89,13 +92,39 @@ class FailedError(Exception):
         self.part, self.seed, self.what, self.output = part, seed, what, output
 
 
-def run(part: Part, seed: int, until: float) -> bool:
-    """Run a part once and add to its counts; False if the time was over before its end.
+class Limit:
+    """When a soak ends: after some seconds, or by a signal. Within its ``with`` block signals only set it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until, self._signalled = time.monotonic() + seconds, False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Limit:
+        # Not KeyboardInterrupt, which can come when a process was started and nobody holds it yet.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _signal(self, *_: object) -> None:
+        self._signalled = True
+
+    @property
+    def reached(self) -> str:
+        """Why it is to end, a key of ``_ENDS``; empty as long as it is not."""
+        return "interrupted" if self._signalled else "time" if time.monotonic() >= self._until else ""
+
+
+def run(part: Part, seed: int, limit: Limit) -> bool:
+    """Run a part once and add to its counts; False if the limit was reached before its end.
 
     Args:
         part: What to run.
         seed: Its seed, of 32 bits.
-        until: When it is stopped, on the monotonic clock.
+        limit: When it is stopped.
     Raises:
         FailedError: It ended with another status than 0, ran no case, or hangs.
     """
@@ -113,10 +142,10 @@ def run(part: Part, seed: int, until: float) -> bool:
         }
         command = [str(root / part.target.removeprefix("//").replace(":", "/")), *part.given(seed)]
         with log.open("wb") as out:
-            status = _status(command, root, environ, out, min(until - begin, HANGS_AFTER_S))
+            status = _status(command, root, environ, out, limit)
         output = log.read_text(errors="replace")
         if status is None:
-            if time.monotonic() >= until:
+            if limit.reached:
                 return False
             raise FailedError(part, seed, f"hangs: it was stopped after {HANGS_AFTER_S:g} s", output)
         count = summary.cases_of(xml.read_text(errors="replace") if xml.is_file() else "")
@@ -128,38 +157,33 @@ def run(part: Part, seed: int, until: float) -> bool:
         return True
 
 
-def _status(command: list[str], root: pathlib.Path, environ: dict[str, str], out: Any, most_s: float) -> int | None:
-    """The status of a command; None if it took longer, and then nothing of it is left, nor after an interrupt."""
+def _status(command: list[str], root: pathlib.Path, environ: dict[str, str], out: Any, limit: Limit) -> int | None:
+    """The status of a command; None if it was stopped, at the limit or as it hangs, and then nothing of it is left."""
+    hangs = time.monotonic() + HANGS_AFTER_S
     # A process group of its own: what is stopped goes with all its children.
     with subprocess.Popen(
         command, cwd=root, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out, process_group=0
     ) as child:
-        try:
-            return child.wait(most_s)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            if child.returncode is None:
-                os.killpg(child.pid, signal.SIGKILL)
+        while not limit.reached and time.monotonic() < hangs:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return child.wait(_LOOK_S)
+        os.killpg(child.pid, signal.SIGKILL)
+        return None
 
 
-def soak(every: Sequence[Part], seed: int, until: float) -> tuple[str, FailedError | None]:
-    """Rounds of the parts until the time is over, one fails, or Ctrl-C: why it ended (a key of ``_ENDS``)."""
-    draw, number = random.Random(seed), 0
+def soak(every: Sequence[Part], seed: int, limit: Limit) -> tuple[str, FailedError | None]:
+    """Rounds of the parts until the limit or a failure: why it ended, a key of ``_ENDS``."""
+    draw = random.Random(seed)
     try:
-        while True:
-            number += 1
+        for number in itertools.count(1):
             for part in every:
                 own = draw.getrandbits(32)
-                if time.monotonic() >= until:
-                    return "time", None
                 print(f"round {number}: {part.name}, seed {own}", flush=True)
-                if not run(part, own, until):
-                    return "time", None
+                if not run(part, own, limit):
+                    return limit.reached, None
     except FailedError as failure:
         return "failure", failure
-    except KeyboardInterrupt:
-        return "interrupted", None
+    raise AssertionError("rounds have no end of their own")
 
 
 def account(
@@ -205,7 +229,8 @@ def main(arguments: Sequence[str], every: Sequence[Part] | None = None) -> int:
     target = flags.summary or pathlib.Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY", "."), ".build", "soak.json")
     print(f"soak: {flags.minutes:g} minutes of {len(every)} parts with --seed={seed}")
     begin = time.monotonic()
-    ended, failure = soak(every, seed, begin + 60 * flags.minutes)
+    with Limit(60 * flags.minutes) as limit:
+        ended, failure = soak(every, seed, limit)
     found = account(every, seed, ended, time.monotonic() - begin, failure)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

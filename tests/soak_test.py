@@ -118,7 +118,8 @@ def test_the_time_ends_also_what_is_under_way(planted: Planted) -> None:
     wait_until_gone([int(pid) for pid in (planted.root / "planted" / "endless.pid").read_text().split()])
 
 
-def test_an_interrupt_leaves_a_summary_and_no_process(planted: Planted) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_summary_and_no_process(planted: Planted, number: signal.Signals) -> None:
     planted.part("good", GOOD), planted.part("endless", ENDLESS)
     program = (
         "import sys; from tests import soak; every = [soak.Part(n, '//planted:' + n) for n in ('good', 'endless')];"
@@ -129,7 +130,7 @@ def test_an_interrupt_leaves_a_summary_and_no_process(planted: Planted) -> None:
     with subprocess.Popen([sys.executable, "-c", program, f"--summary={planted.summary}"], env=environ) as running:
         while running.poll() is None and not (pids.exists() and len(pids.read_text().split()) == 2):
             time.sleep(0.01)
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         assert running.wait(60) == 130
     found = json.loads(planted.summary.read_text())
     assert (found["ended"], [part["runs"] for part in found["parts"]]) == ("interrupted", [1, 0])

@@ -22,7 +22,7 @@ def written(**tests: Any) -> str:
 def test_what_ran_and_what_did_not() -> None:
     ran, kept, remote = {"status": "PASSED"}, {"cachedLocally": True}, {"executionInfo": {"cachedRemotely": True}}
     found = events.read(
-        written(b=[[], ran], a=[["external"], ran], c=[["gpu"], kept], d=[[], kept, ran], e=[["external"], kept], f=[[], remote])
+        written(b=[[], ran], a=[["external"], ran], c=[["gpu"], kept], d=[[], ran, kept], e=[["external"], kept], f=[[], remote])
     )  # fmt: skip
     assert found.executed == ["//t:a", "//t:b", "//t:d"]  # of d one part
     assert found.cached == ["//t:c", "//t:e", "//t:f"]

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import coldsnap
-from coldsnap import Store, errors, meeting
+from coldsnap import Store, errors
 from coldsnap import artifact as opening
 from coldsnap import store as module
-from tests.capture import helpers, ranks_test
+from tests.capture import helpers
 
 IDENTITY = {"model": "raced"}
 
@@ -159,15 +159,3 @@ def test_a_shard_without_its_blob_is_collected(tmp_path: pathlib.Path) -> None:
     path = capture(store, 1.0)
     blob_of(path).unlink()
     assert [entry.path for entry in store.gc(max_age_s=0, keep_current=False)] == [path]
-
-
-def test_a_meeting_s_folder_that_stays_is_no_failure(
-    tmp_path: pathlib.Path, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def busy(path: pathlib.Path) -> None:
-        meanwhile.happened += 1
-        raise errors.IoError(f"remove {path}: Directory not empty")
-
-    monkeypatch.setattr(meeting, "remove_tree", busy)
-    outcomes = ranks_test.run(tmp_path, ranks_test.TWO)
-    assert [getattr(outcome, "ok", outcome) for outcome in outcomes] == [True, True]

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,13 @@ ARTIFACTS = {
     "//cc/abi:libcoldsnap_hydration.so": "cc/abi/libcoldsnap_hydration.so",
 }
 # C++ and Python, with the native module and the wheel, and some that are external; `//...` is all there are.
-TESTS = ("//cc/base/...", "//cc/digest/...", "//tests/api:import_test", "//tests/docs:tree_test", "//tests/wheel:all")
+TESTS = (
+    "//cc/base/...",
+    "//cc/digest/...",
+    "//tests/api:import_test",
+    "//tests/docs:failures_page_test",
+    "//tests/wheel:all",
+)
 # Names of different lengths: a path that gets into a file changes its size, or at least its bytes.
 FOLDERS = (("a/coldsnap", "o"), ("another/place/of-the-checkout", "output-of-the-second"))
 # Of `bazel run` and of the launcher; the builds are to be as from a shell.
@@ -168,6 +175,7 @@ def main(arguments: Sequence[str]) -> int:
     if not where:
         print("check: no work tree is known; start this with ./bazelw run //tests/reproducible:check", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was begun is cleared away then, too
     options = [] if flags.jobs is None else [f"--jobs={flags.jobs}"]
     try:
         found, lines = checked(pathlib.Path(where), flags.tests, options)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import signal
 import subprocess
+import sys
+import time
 
 import pytest
 
@@ -101,6 +105,21 @@ def test_a_test_that_runs_again_is_found(
     assert check.main(["--write"]) == 1
     assert "\n//t:n ran again, though nothing had changed and it is not external\n" in capsys.readouterr().out
     assert not tree.results.exists()
+
+
+def test_stopped_it_leaves_nothing(tree: Tree, tmp_path: pathlib.Path) -> None:
+    begun = tmp_path / "begun"
+    (tree.top / "bazelw").write_text(
+        f'#!/bin/bash\n[[ $2 != shutdown ]] || exit 0\nmkdir -p "${{1#*=}}"\ntouch {begun}\nexec sleep 600\n'
+    )
+    tree.git("-c", "user.name=t", "-c", "user.email=t@t.example", "commit", "--all", "--quiet", "--message=two")
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tree.temporary)}
+    with subprocess.Popen([sys.executable, check.__file__], env=environ) as running:
+        while running.poll() is None and not begun.exists():
+            time.sleep(0.01)
+        running.terminate()
+        assert running.wait(60) == 128 + signal.SIGTERM
+    assert list(tree.temporary.iterdir()) == []
 
 
 def test_a_build_that_fails_is_no_result(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:

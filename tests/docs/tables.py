@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import coldsnap
 from coldsnap import cli, errors, request_schema, settings
@@ -125,16 +125,17 @@ def commands_table() -> str:
 
 def engines_table() -> str:
     """What //tests/engines:full last showed, by its results file."""
-    return results.table(_results_of("engines"))
+    return results.table(json.loads(_results_of("engines").read_text(encoding="utf-8")))
 
 
 def reproducible_table() -> str:
-    """What //tests/reproducible:check last showed, by its results file."""
-    return check.table(_results_of("reproducible"))
+    """What //tests/reproducible:check last showed, by its results file; nothing before there is one."""
+    path = _results_of("reproducible")
+    return check.table(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else ""
 
 
-def _results_of(suite: str) -> Any:
-    return json.loads((pages.runfiles() / "tests" / suite / "results.json").read_text(encoding="utf-8"))
+def _results_of(suite: str) -> Path:
+    return pages.runfiles() / "tests" / suite / "results.json"
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -108,13 +108,13 @@ def compared(first: Checkout, second: Checkout) -> tuple[list[dict[str, Any]], l
     return rows, lines
 
 
-def tested_twice(where: Checkout, targets: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def tested_twice(where: Checkout, targets: Sequence[str], options: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """What two runs of the same tests did, for the results, and a line for each test that ran again for nothing."""
     runs = []
     for number in (1, 2):
         log = where.folder.parent / f"events-{number}.json"
         # A test that fails is not kept, and would run again with good reason: then this ends with an error.
-        seconds = where.bazel("test", f"--build_event_json_file={log}", *targets)
+        seconds = where.bazel("test", f"--build_event_json_file={log}", *options, *targets)
         found = events.read(log.read_text(encoding="utf-8"))
         runs.append({"ran": len(found.executed), "kept": len(found.cached), "seconds": round(seconds, 1)})
     lines = [f"{label} ran again, though nothing had changed and it is not external" for label in found.needless]
@@ -136,7 +136,7 @@ def checked(source: pathlib.Path, targets: Sequence[str], options: Sequence[str]
             seconds = each.bazel("build", *options, *ARTIFACTS)
             found["builds"].append({"folder": folder, "seconds": round(seconds, 1)})
         found["artifacts"], lines = compared(*both)
-        found["tests"], more = tested_twice(both[0], [*options, *targets])
+        found["tests"], more = tested_twice(both[0], targets, options)
     return found, lines + more
 
 
@@ -156,10 +156,11 @@ def table(results: dict[str, Any]) -> str:
         for each in results["artifacts"]
     ]
     first, second = tests["first"], tests["second"]
+    again = f"{second['ran']}, with the tag `external`," if second["ran"] else "none"
     rows += [
         "",
         f"`./bazelw test {' '.join(tests['targets'])}`: {first['ran']} test targets ran in {first['seconds']:.0f} s; "
-        f"the second time only the {second['ran']} with the tag `external`, in {second['seconds']:.0f} s.",
+        f"the second time {again} in {second['seconds']:.0f} s.",
     ]
     return "\n".join(rows) + "\n"
 

@@ -9,6 +9,7 @@
 #include "cc/artifact/specs_for_test.h"
 #include "cc/base/hex.h"
 #include "cc/testing/mutate.h"
+#include "cc/testing/seed.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -262,9 +263,7 @@ TEST(HostileManifestTest, NamesFullOfColons) {
 // the manifest covers (artifact.json has it again, and the whole manifest's digest). The short way takes nothing but
 // what is written.
 TEST(HostileManifestTest, RandomMutationsNeverChangeTheMeaning) {
-  constexpr uint32_t kSeed = 20240607;
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  std::mt19937 random(kSeed);
+  std::mt19937 random(static_cast<uint32_t>(TestSeed(20240607)));
   for (const std::string& good : {Good(), Plain()}) {
     const std::string root(ToHex(ParseManifest(good)->shard_root));
     int accepted = 0;

@@ -8,7 +8,8 @@
 // a thread takes about 2 ms for one however few there are, and what counts is how many threads there are. A warp of its
 // own computes the CRCs, which would make it 2.4 ms otherwise (H200).
 namespace coldsnap {
-namespace {
+// Not an anonymous namespace: nvcc names that after the folder in which it runs, so each would make another wheel.
+inline namespace hash_leaves {
 
 constexpr unsigned kLeaves = 32;  // of a block, a warp's: a few hundred leaves spread over all processors
 constexpr uint32_t kBlockBytes = 64;
@@ -175,7 +176,7 @@ __global__ void HashLeaves(const __grid_constant__ HashTable table) {
   }
 }
 
-}  // namespace
+}  // namespace hash_leaves
 }  // namespace coldsnap
 
 extern "C" {

@@ -4,7 +4,8 @@
 #include "cc/device/scatter.h"
 
 namespace coldsnap {
-namespace {
+// Not an anonymous namespace: nvcc names that after the folder in which it runs, so each would make another wheel.
+inline namespace scatter {
 
 // Enough to fill a PCIe 5.0 x16 link (47 GB/s of pieces of 16 KiB from 16 blocks on an H200, 48 from 32), few enough to
 // leave the rest of the device to others.
@@ -33,7 +34,7 @@ __global__ void Scatter(const __grid_constant__ ScatterTable table) {
   }
 }
 
-}  // namespace
+}  // namespace scatter
 }  // namespace coldsnap
 
 extern "C" {

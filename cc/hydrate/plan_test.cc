@@ -4,6 +4,7 @@
 #include <random>
 
 #include "cc/base/units.h"
+#include "cc/testing/seed.h"
 #include "gtest/gtest.h"
 
 namespace coldsnap {
@@ -61,7 +62,7 @@ std::vector<uint32_t> All(size_t count) {
 }
 
 TEST(PlanTest, KeepsItsPromisesForRandomExtents) {
-  std::mt19937_64 random(20261129);
+  std::mt19937_64 random(TestSeed(20261129));
   for (int round = 0; round < 300; ++round) {
     std::vector<uint64_t> sizes;
     for (int i = 0; i < 40; ++i) {

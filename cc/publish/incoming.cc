@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/sys/clock.h"
 #include "cc/sys/new_file.h"
 
 namespace coldsnap {
@@ -18,6 +19,9 @@ namespace {
 
 constexpr unsigned kRenameNoReplace = 1;  // RENAME_NOREPLACE, linux/fs.h
 constexpr std::string_view kLockSuffix = ".lock";
+// RemoveStale of others takes any lock that it can have, also one whose file was made a moment ago.
+constexpr double kPatienceS = 1;
+constexpr useconds_t kLookUs = 2000;
 
 std::string ParentOf(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
@@ -46,9 +50,10 @@ Result<bool> LockCounts(int fd, const std::string& path) {
   return held.st_nlink != 0;
 }
 
-// The lock of `folder`, whose file is made if `create`.
+// The lock of `folder`, whose file is made if `create`; then whoever has it for a moment only is waited for.
 Result<UniqueFd> Lock(const std::string& folder, bool create) {
   const std::string path = LockPath(folder);
+  const Stopwatch waiting;
   for (;;) {
     const auto open = [&path](int flags) {
       return UniqueFd(
@@ -61,8 +66,12 @@ Result<UniqueFd> Lock(const std::string& folder, bool create) {
     if (!lock) return Status::FromErrno(errno, StrCat("create ", path));
     const Result<bool> counts = LockCounts(lock.get(), path);
     if (counts.ok() && *counts) return lock;
-    if (counts.status().native() == EWOULDBLOCK) return Busy(folder);
     if (counts.ok()) continue;
+    if (counts.status().native() == EWOULDBLOCK) {
+      if (!create || waiting.Seconds() > kPatienceS) return Busy(folder);
+      ::usleep(kLookUs);
+      continue;
+    }
     if (made) ::unlink(path.c_str());  // where locks can't be had, nobody has this one
     return counts.status();
   }

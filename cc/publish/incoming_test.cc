@@ -1,8 +1,10 @@
 #include "cc/publish/incoming.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "cc/publish/publish_artifact.h"
@@ -87,6 +90,26 @@ TEST_F(IncomingTest, RemoveStaleTakesWhatIsNobodysAlone) {
   std::set<std::string> left;
   for (const auto& entry : fs::directory_iterator(temp_.path())) left.insert(entry.path().filename());
   EXPECT_THAT(left, testing::ElementsAre("c", "c.lock", "folder", "without a lock"));
+}
+
+// RemoveStale of another process has the lock of what it takes for an ended capture's, and may have it just when this
+// one has made the file.
+TEST_F(IncomingTest, WhoeverCleansUpIsNotTakenForABuilder) {
+  const std::string lock = temp_.Write("building.lock", "");
+  const int fd = ::open(lock.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(fd, LOCK_EX | LOCK_NB), 0);
+  bool done = false;
+  std::thread cleaner([&] {
+    ::usleep(100'000);
+    done = true;
+    ::unlink(lock.c_str());
+    ::close(fd);
+  });
+  const Result<Incoming> incoming = Create();
+  EXPECT_TRUE(done) << "it did not wait";
+  cleaner.join();
+  ASSERT_TRUE(incoming.ok()) << incoming.status().message();
+  EXPECT_TRUE(fs::exists(lock));
 }
 
 TEST_F(IncomingTest, AForkedChildLeavesItsParentsFolder) {

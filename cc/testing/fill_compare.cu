@@ -4,7 +4,8 @@
 #include "cc/testing/pattern.h"
 
 namespace coldsnap {
-namespace {
+// Not an anonymous namespace: nvcc names that after the folder in which it runs, so each would make another wheel.
+inline namespace fill_compare {
 
 constexpr int kThreads = 256;
 constexpr int kBlocks = 1024;
@@ -70,7 +71,7 @@ Result<uint64_t> CountInto(unsigned long long* differences, const DeviceRange& r
   return static_cast<uint64_t>(count);
 }
 
-}  // namespace
+}  // namespace fill_compare
 
 Status FillPatternOnDevice(const DeviceRange& range, uint64_t seed) {
   const CurrentDevice device(range);

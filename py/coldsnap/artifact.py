@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +26,10 @@ ITEM_BYTES: dict[str, int] = {
     **dict.fromkeys(("I64", "U64", "F64", "C64"), 8),
     "C128": 16,
 }
+
+
+# A collector that has a blob's lock moves the artifact and syncs its folder: longer than this it is stuck.
+_COLLECTED_WITHIN_S, _LOOK_S = 5.0, 0.002
 
 
 # Named tuples: an artifact may have a million of them, and they are made five times as fast as frozen dataclasses.
@@ -226,16 +231,30 @@ open = open_artifact  # the public name: coldsnap.open
 
 
 def _held(native: _native.Artifact) -> _native.Artifact:
-    """Tell `coldsnap.Store.gc` that the artifact is in use, until its blob is closed."""
+    """Tell `coldsnap.Store.gc` that the artifact is in use, until its blob is closed.
+
+    Whoever collects has each blob's lock for a moment, and mostly only to see whether the artifact is open.
+    """
+    until = time.monotonic() + _COLLECTED_WITHIN_S
+    while True:
+        try:
+            fcntl.flock(native.blob_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise _removed(native, "it is being removed from its store") from None
+            time.sleep(_LOOK_S)
+        except OSError:
+            return native  # a file system without locks, where nothing is removed either
     try:
-        fcntl.flock(native.blob_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise errors.IoError(
-            f"open artifact {native.path}: it is being removed from its store", stage="open", remedy="capture it again"
-        ) from None
-    except OSError:
-        pass  # a file system without locks, where nothing is removed either
+        os.stat(native.path)
+    except FileNotFoundError:
+        raise _removed(native, "it was removed from its store") from None
     return native
+
+
+def _removed(native: _native.Artifact, why: str) -> errors.IoError:
+    return errors.IoError(f"open artifact {native.path}: {why}", stage="open", remedy="capture it again")
 
 
 def _as_path(path: object) -> str:

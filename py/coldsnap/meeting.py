@@ -290,13 +290,17 @@ class Meeting:
             )
 
     def _clear(self) -> None:
-        """Rank 0: remove the folder once nobody needs it; what a dead rank keeps goes with a later capture."""
+        """Rank 0: remove the folder once nobody needs it; what a dead rank keeps goes with a later capture.
+
+        So does what can't be removed: the artifact is published, and that is what is to be said.
+        """
         until = time.monotonic() + _CLEAR_S
         while any(self._folder.glob("rank-*.json")):
             if time.monotonic() > until:
                 return
             time.sleep(_POLL_S)
-        remove_tree(self._folder)
+        with contextlib.suppress(errors.Error):  # on NFS a file that somebody is still reading stays for a moment
+            remove_tree(self._folder)
 
     def _remove_stale(self) -> None:
         """What meetings of other tokens left that ended long ago; a new file in one makes it young."""

@@ -117,7 +117,7 @@ class Store:
         root = _current_root(folder)
         while root is not None and not (folder / root).is_dir():
             before, root = root, _current_root(folder)
-            if root == before:
+            if root == before and not (folder / root).is_dir():  # else it was captured again just now
                 return None
             # Another one became current, and this one was collected, in between.
         return None if root is None else folder / root
@@ -129,6 +129,7 @@ class Store:
             RequestInvalidError: There is none, or the shard is none of its.
             FormatInvalidError, DataLossError, IoError: As of `coldsnap.open`.
         """
+        failed = None
         while True:
             folder = self.current(identity)
             if folder is None:
@@ -140,8 +141,10 @@ class Store:
             try:
                 return open_artifact(folder, shard=shard)
             except errors.Error:
-                if self.current(identity) == folder:  # else the same happened, a moment later
+                # Else the same happened, a moment later. Twice: it may have been collected and captured again.
+                if failed == folder == self.current(identity):
                     raise
+                failed = folder
 
     def ls(self) -> list[StoredArtifact]:
         """What the store has, by identity digest and root; what is being captured or removed is not among it.
@@ -155,7 +158,8 @@ class Store:
             with contextlib.suppress(errors.FormatInvalidError):  # then none of them is the current one
                 current = _current_root(folder)
             found += [_described(path, current) for path in _digest_folders(folder)]
-        return found
+        # What has no description may have been collected since its folder was listed.
+        return [entry for entry in found if not entry.problem or entry.path.exists()]
 
     def gc(
         self, *, max_bytes: int | None = None, max_age_s: float | None = None, keep_current: bool = True
@@ -284,8 +288,13 @@ class Store:
             removed: tuple[StoredArtifact, ...] = ()
             with contextlib.ExitStack() as stack:
                 present = (folder / root).exists()
-                if present:
-                    stack.enter_context(_verified(folder / root))
+                try:
+                    if present:
+                        stack.enter_context(_verified(folder / root))
+                except errors.Error:
+                    if (folder / root).exists():
+                        raise
+                    continue  # it was collected before it was open
                 stack.enter_context(self._locked())
                 if (folder / root).exists() != present:
                     continue  # it appeared, or was removed, in between

@@ -65,7 +65,7 @@ def _created(folder: int, name: str) -> tuple[int, str | None]:
         part = f".{name}.{os.urandom(8).hex()}{_SUFFIX}"
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
         with contextlib.suppress(OSError):  # no locks here
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX)  # who has it, thinks that it is a dead one's, and will be done in a moment
         if os.fstat(fd).st_nlink == 1:
             return fd, part
         os.close(fd)  # somebody took it for a dead one before it was locked

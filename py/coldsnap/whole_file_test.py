@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -145,3 +148,31 @@ def test_the_mode_is_the_user_s(tmp_path: pathlib.Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+def test_one_that_was_taken_for_dead_before_it_was_locked_is_made_anew(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, cleaners = fcntl.flock, []
+
+    def removed(part: pathlib.Path, fd: int) -> None:
+        time.sleep(0.1)
+        part.unlink()
+        os.close(fd)
+
+    def late(fd: int, operation: int) -> None:
+        if not cleaners:  # somebody was faster, and has it open and locked
+            [part] = tmp_path.iterdir()
+            other = os.open(part, os.O_RDWR)
+            locked(other, fcntl.LOCK_EX)
+            cleaners.append(threading.Thread(target=removed, args=(part, other)))
+            cleaners[0].start()
+        locked(fd, operation)
+
+    monkeypatch.setattr(whole_file, "_unnamed", lambda folder: None)
+    monkeypatch.setattr(fcntl, "flock", late)
+    with whole_file.appearing(tmp_path / "a") as stream:
+        cleaners[0].join()
+        stream.write(b"x")
+    assert (tmp_path / "a").read_bytes() == b"x"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import coldsnap
-from coldsnap import Store, shard_capture
+from coldsnap import Store, errors, meeting, shard_capture
 from coldsnap.ranks import RankGroup, capture_rank
 from tests.capture import helpers
 
@@ -81,6 +81,18 @@ def test_all_shards_appear_as_one_artifact(backend: str, shards: tuple[str, ...]
             coldsnap.hydrate(artifact, found)
         helpers.assert_same_bits(found, weights(shard))
     assert coldsnap.verify(store.current(IDENTITY)).ok
+
+
+def test_a_meeting_s_folder_that_stays_is_no_failure(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = []
+
+    def stays(path: pathlib.Path) -> None:
+        busy.append(path)
+        raise errors.IoError(f"remove {path}: Directory not empty")
+
+    monkeypatch.setattr(meeting, "remove_tree", stays)
+    assert [getattr(outcome, "ok", outcome) for outcome in run(tmp_path, TWO)] == [True, True]
+    assert busy == [tmp_path / ".ranks" / "one"]
 
 
 def test_ranks_that_are_processes(tmp_path: pathlib.Path) -> None:

@@ -291,18 +291,6 @@ def test_gc_collects_what_has_lost_its_blob(tmp_path: pathlib.Path) -> None:
     assert store.ls() == []
 
 
-def test_what_is_being_removed_can_not_be_opened(tmp_path: pathlib.Path) -> None:
-    store = Store(tmp_path)
-    capture(store)
-    path = store.current(IDENTITY)
-    assert path is not None
-    with module._exclusive(path) as alone:
-        assert alone
-        with pytest.raises(coldsnap.IoError, match="being removed from its store"):
-            coldsnap.open(path)
-    coldsnap.open(path).close()
-
-
 def test_publishing_and_collecting_keep_each_other_waiting(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,13 @@ import inspect
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import coldsnap
 from coldsnap import cli, errors, request_schema, settings
 from tests.docs import pages
 from tests.engines import results
+from tests.reproducible import check
 
 _BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<table>.*?)(<!-- /table -->)", re.DOTALL)
 
@@ -123,8 +125,17 @@ def commands_table() -> str:
 
 def engines_table() -> str:
     """What //tests/engines:full last showed, by its results file."""
-    path = pages.runfiles() / "tests" / "engines" / "results.json"
-    return results.table(json.loads(path.read_text(encoding="utf-8")))
+    return results.table(json.loads(_results_of("engines").read_text(encoding="utf-8")))
+
+
+def reproducible_table() -> str:
+    """What //tests/reproducible:check last showed, by its results file; nothing before there is one."""
+    path = _results_of("reproducible")
+    return check.table(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else ""
+
+
+def _results_of(suite: str) -> Path:
+    return pages.runfiles() / "tests" / suite / "results.json"
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -134,9 +145,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "requests": requests_table,
     "commands": commands_table,
     "engines": engines_table,
+    "reproducible": reproducible_table,
 }
 # Where a table does not stand in the page of its name.
-PAGE_OF = {"engines": "vllm", "start": "settings"}
+PAGE_OF = {"engines": "vllm", "reproducible": "supply-chain", "start": "settings"}
 
 
 def rewrite(text: str) -> tuple[str, list[str]]:

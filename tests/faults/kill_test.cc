@@ -20,6 +20,7 @@
 #include "cc/sys/clock.h"
 #include "cc/testing/fault.h"
 #include "cc/testing/pattern.h"
+#include "cc/testing/seed.h"
 #include "cc/testing/temp_dir.h"
 #include "tests/faults/captured.h"
 
@@ -111,9 +112,7 @@ TEST_P(KillTest, BeforeEachOfItsCalls) {
 }
 
 TEST_P(KillTest, AtAnyMoment) {
-  const uint64_t seed = std::random_device{}();
-  std::mt19937_64 random(seed);
-  std::printf("seed %ju\n", static_cast<uintmax_t>(seed));
+  std::mt19937_64 random(TestSeed(std::random_device{}()));
   int ended = 0;
   for (int round = 0; round < 200; ++round) {
     const auto delay_us = static_cast<useconds_t>(random() % (2 * capture_us_ + 1));

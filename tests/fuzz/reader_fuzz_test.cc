@@ -1,7 +1,7 @@
 // The readers of manifest.json and artifact.json against damaged input, one execution after another until the time is
 // up:
 //
-//   ./bazelw test --config=asan --test_arg=--seconds=600 --test_arg=--seed=7 //tests/fuzz:reader_fuzz_test
+//   ./bazelw test --config=fuzz --test_arg=--seconds=600 --test_arg=--seed=7 //tests/fuzz:reader_fuzz_test
 //
 // The same seed makes the same input in the same order, and what fails is printed. `--gtest_filter` picks a kind.
 #include <unistd.h>

@@ -28,6 +28,7 @@
 #include "cc/publish/incoming.h"
 #include "cc/publish/publish_artifact.h"
 #include "cc/testing/pattern.h"
+#include "cc/testing/seed.h"
 #include "cc/testing/temp_dir.h"
 #include "tests/power/cuts.h"
 #include "tests/power/history.h"
@@ -150,7 +151,7 @@ class PowerTest : public testing::TestWithParam<Case> {
   const Tree& artifact() const { return *recorded_->left.At(kArtifact); }
 
   const Recorded* recorded_ = nullptr;
-  std::mt19937_64 random_{20261129};
+  std::mt19937_64 random_{TestSeed(20261129)};
 };
 
 // A writer that takes to calls the tracer doesn't know is not watched in vain.
@@ -277,7 +278,7 @@ TEST(PowerAtRandomTest, ACutLeavesNoArtifactOrTheWholeOne) {
     if (!recorded.why_not.empty()) GTEST_SKIP() << recorded.why_not;
     ASSERT_EQ(recorded.exit_code, 0);
     const size_t count = recorded.history.changes.size();
-    std::mt19937_64 random(20261129);
+    std::mt19937_64 random(TestSeed(20261129));
     size_t whole = 0;
     for (int round = 0; round < 5000; ++round) {
       // Half of the cuts near the end, where the artifact gets its name.

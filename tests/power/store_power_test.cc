@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cc/testing/seed.h"
 #include "tests/power/cuts.h"
 #include "tests/power/history.h"
 
@@ -65,7 +66,7 @@ class StorePowerTest : public testing::Test {
 
   static Recorded* recorded_;
   const Tree* whole_ = nullptr;
-  std::mt19937_64 random_{20261129};
+  std::mt19937_64 random_{TestSeed(20261129)};
 };
 
 Recorded* StorePowerTest::recorded_ = nullptr;

@@ -18,6 +18,7 @@
 #include "cc/device/cuda_gpu.h"
 #include "cc/hydrate/hydrate.h"
 #include "cc/testing/interposed_gpu.h"
+#include "cc/testing/seed.h"
 #include "cc/testing/test_artifact.h"
 #include "cc/testing/test_device.h"
 #include "tests/stress/process_state.h"
@@ -148,8 +149,7 @@ TEST_F(RestoreStressTest, OfTwoRestoresIntoTheSameMemoryOneIsRefused) {
 }
 
 TEST_F(RestoreStressTest, StoppedAtAnyMomentItIsWhollyPoisonOrWhollyRight) {
-  const uint64_t seed = 20240607;
-  RecordProperty("seed", static_cast<int>(seed));
+  const uint64_t seed = TestSeed(20240607);
   std::mt19937_64 random(seed);
   const auto below = [&random](uint64_t end) { return std::uniform_int_distribution<uint64_t>(0, end - 1)(random); };
   const TestArtifact files({2 * kMiB + 5, kLeafBytes, 700});

@@ -35,8 +35,12 @@ def _host_options(options):
 
 def _compile(ctx, source, cc_toolchain, context):
     objects = ctx.actions.declare_file("_objs/{}/{}.pic.o".format(ctx.label.name, source.basename.rpartition(".")[0]))
+
+    # Kept, nvcc's intermediate files have the source's name; else it has the process number in it, and so has the object.
+    kept = ctx.actions.declare_directory("_objs/{}/{}.kept".format(ctx.label.name, source.basename.rpartition(".")[0]))
     mode = ctx.var["COMPILATION_MODE"]
     args = ctx.actions.args()
+    args.add_all(["--keep", "--keep-dir", kept.path])
     args.add_all(["-ccbin", cc_toolchain.compiler_executable, "-x", "cu", "-c", source.path, "-o", objects.path])
     args.add_all(_architectures(ctx.attr._archs[ArchsInfo].specs))
     args.add_all(["-O3", "-DNDEBUG"] if mode == "opt" else ["-O1", "-lineinfo"])
@@ -57,7 +61,7 @@ def _compile(ctx, source, cc_toolchain, context):
         executable = ctx.executable._nvcc,
         arguments = [args],
         inputs = depset([source] + ctx.files.hdrs, transitive = [context.headers, cc_toolchain.all_files, ctx.attr._compiler[DefaultInfo].files]),
-        outputs = [objects],
+        outputs = [objects, kept],
         mnemonic = "CudaCompile",
         progress_message = "Compiling {} for CUDA".format(source.short_path),
         use_default_shell_env = True,

@@ -12,7 +12,9 @@ import pytest
 _BAZELW = pathlib.Path(os.environ.get("RUNFILES_ROOT", "."), "bazelw")
 
 
-def _bazelw(folder: pathlib.Path, compilers: list[str], default: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def _bazelw(
+    folder: pathlib.Path, compilers: list[str], default: str, **environ: str
+) -> subprocess.CompletedProcess[str]:
     """Runs a copy of bazelw where PATH has these versions of g++, and one as plain ``g++``; Bazel prints CC."""
     for version in compilers:
         for name in (f"g++-{version}", f"gcc-{version}"):
@@ -25,7 +27,13 @@ def _bazelw(folder: pathlib.Path, compilers: list[str], default: str, **environ:
     return subprocess.run(
         ["/bin/bash", bazelw, "version"],
         cwd=folder,
-        env={"PATH": str(folder), "COLDSNAP_DEPS": "/", "COLDSNAP_PYTHON": "any", "COLDSNAP_NO_INSTALL": "1", **environ},
+        env={
+            "PATH": str(folder),
+            "COLDSNAP_DEPS": "/",
+            "COLDSNAP_PYTHON": "any",
+            "COLDSNAP_NO_INSTALL": "1",
+            **environ,
+        },
         capture_output=True,
         text=True,
         check=False,

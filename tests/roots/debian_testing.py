@@ -26,7 +26,7 @@ from typing import Any
 
 from coldsnap._bench import machine
 from tests.roots import host, results
-from tests.roots.root import CHECKOUT, Bind, Root, scratch_folder
+from tests.roots.root import CHECKOUT, HOME, Bind, Root, scratch_folder
 from tools.ci.summary import targets_of
 
 _RULES_CUDA = "/opt/rules_cuda"
@@ -36,14 +36,14 @@ _SKYLIB, _PLATFORMS = "/usr/share/bazel/tools/skylib", "/usr/share/bazel/tools/p
 _RULES_CUDA_TESTS = "//tests/wheel/... //tests/api/..."
 _BAZEL = """
 status=0
-./bazelw {command} --noshow_progress --color=no --keep_going --build_event_json_file=/root/{step}.json {words} || status=$?
+./bazelw {command} --noshow_progress --color=no --keep_going --build_event_json_file={events} {words} || status=$?
 ./bazelw shutdown
 exit $status
 """
 
 # The one that Bazel found, whatever else is installed.
 _COMPILER = """
-"$(grep -ho '"gcc": "[^"]*"' /root/.cache/bazel/*/*/external/local_config_cc/BUILD | cut -d '"' -f 4)" -dumpfullversion
+"$(grep -ho '"gcc": "[^"]*"' $HOME/.cache/bazel/*/*/external/local_config_cc/BUILD | cut -d '"' -f 4)" -dumpfullversion
 """
 
 
@@ -69,9 +69,10 @@ class Run:
         Raises:
             SystemExit: It recorded nothing.
         """
-        events = self.root.at(f"/root/{step.replace(' ', '-')}.json")
+        file = f"{HOME}/{step.replace(' ', '-')}.json"
         with self.step(step):
-            status = self.root.run(_BAZEL.format(command=command, step=events.stem, words=words))
+            status = self.root.run(_BAZEL.format(command=command, events=file, words=words))
+        events = self.root.at(file)
         if not events.is_file():
             raise SystemExit(f"{step}: Bazel ended with {status} before it recorded anything; see its words above")
         return events.read_text(encoding="utf-8")
@@ -84,8 +85,12 @@ class Run:
 def flags_of(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", help="folder of the interpreter to be laid in (the one of Bazel's environment here)")
-    parser.add_argument("--rules_cuda", type=pathlib.Path, help="git repository with the published rules_cuda, to build with them, too")
+    parser.add_argument(
+        "--python", help="folder of the interpreter to be laid in (the one of Bazel's environment here)"
+    )
+    parser.add_argument(
+        "--rules_cuda", type=pathlib.Path, help="git repository with the published rules_cuda, to build with them, too"
+    )
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/var/tmp"), help="where the root is made")
     return parser.parse_args(arguments)
 
@@ -110,16 +115,18 @@ def work_tree() -> pathlib.Path:
 
 def new_root(scratch: pathlib.Path, prefix: pathlib.Path) -> Root:
     """A root that isn't made yet, with the Python of ``prefix`` and what pip is told here."""
-    pip = host.printed(sys.executable, "-m", "pip", "config", "list")
+    pip = host.pip_settings(host.printed(sys.executable, "-m", "pip", "config", "list"))
     environment = host.pip_environment(os.environ)
-    values = [value for entries in host.pip_settings(pip).values() for value in entries.values()]
+    values = [value for entries in pip.values() for value in entries.values()]
     cache = pathlib.Path(host.printed(sys.executable, "-m", "pip", "cache", "dir"))
     cache.mkdir(parents=True, exist_ok=True)
     binds: list[Bind] = [(path, path, True) for path in host.paths_in([*values, *environment.values()])]
-    binds += [(str(prefix), str(prefix), True), (str(cache), "/root/.cache/pip", False)]
+    binds += [(str(prefix), str(prefix), True), (str(cache), f"{HOME}/.cache/pip", False)]
     # CI: bazelw brings the programs without which tests are skipped.
     environment |= {"CI": "true", "COLDSNAP_PYTHON": str(prefix / "bin" / "python3")}
-    return Root(scratch, binds, environment)
+    root = Root(scratch, binds, environment)
+    root.files["/etc/pip.conf"] = host.pip_file(pip)
+    return root
 
 
 def lay_in_rules(repository: pathlib.Path, work_tree: pathlib.Path, root: Root) -> dict[str, Any]:
@@ -180,7 +187,11 @@ def steps(flags: argparse.Namespace, top: pathlib.Path, scratch: pathlib.Path) -
         "format": results.FORMAT,
         "commit": host.printed("git", "-C", str(root.at(CHECKOUT)), "rev-parse", "HEAD"),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
-        "machine": {key: value for key, value in machine.machine_record("host", None).items() if key in ("cpu", "cores", "kernel")},
+        "machine": {
+            key: value
+            for key, value in machine.machine_record("host", None).items()
+            if key in ("cpu", "cores", "kernel")
+        },
         "system": system_of(root),
         "tests": tests,
         "again": again,

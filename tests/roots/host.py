@@ -55,7 +55,7 @@ def pip_file(settings: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def pip_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """pip's variables; one that names a configuration file is among the settings by then."""
+    """Pip's variables; one that names a configuration file is among the settings by then."""
     return {name: value for name, value in environ.items() if name.startswith("PIP_") and name != "PIP_CONFIG_FILE"}
 
 
@@ -75,7 +75,8 @@ def python_prefix(named: str | None, base: str) -> pathlib.Path:
     """The interpreter's folder that is laid into the root.
 
     Args:
-        named: The folder that was asked for; None for that of the interpreter which runs this, ``base``.
+        named: The folder that was asked for, if one was.
+        base: That of the interpreter which runs this, in its place.
     Raises:
         SystemExit: It is the system's own, whose libraries stay behind, or there is no interpreter in it.
     """

@@ -10,7 +10,9 @@ from tests.roots import host
 
 
 def test_settings_of_files_are_told_and_the_environment_stays_apart() -> None:
-    listing = ":env:.timeout='9'\nglobal.find-links='/a\\n/b'\nglobal.index-url='https://x/simple'\ninstall.no-deps='true'\n"
+    listing = (
+        ":env:.timeout='9'\nglobal.find-links='/a\\n/b'\nglobal.index-url='https://x/simple'\ninstall.no-deps='true'\n"
+    )
     settings = host.pip_settings(listing)
     assert settings == {
         "global": {"find-links": "/a\n/b", "index-url": "https://x/simple"},
@@ -26,7 +28,7 @@ def test_settings_of_files_are_told_and_the_environment_stays_apart() -> None:
 
 
 def test_of_the_environment_only_what_is_pips() -> None:
-    environ = {"PIP_CERT": "/c", "PIP_CONFIG_FILE": "/etc/mine.conf", "HOME": "/root"}
+    environ = {"PIP_CERT": "/c", "PIP_CONFIG_FILE": "/etc/mine.conf", "HOME": "/srv"}
     assert host.pip_environment(environ) == {"PIP_CERT": "/c"}
 
 

@@ -17,7 +17,9 @@ _PLACE = re.compile(r"^\S+:\d+:?\s+")  # of the skip in its source
 def tested(targets: Mapping[str, Target]) -> dict[str, Any]:
     """A run of everything: targets, cases by outcome, what failed, and how many cases were skipped for which reason."""
     count, failed = count_of(targets)
-    reasons = collections.Counter(reason for each in targets.values() for text in each.xml_texts for reason in skips(text))
+    reasons = collections.Counter(
+        reason for each in targets.values() for text in each.xml_texts for reason in skips(text)
+    )
     return {
         "targets": len(targets),
         "passed": count.passed,
@@ -85,7 +87,12 @@ def table(found: Mapping[str, Any]) -> str:
         version = f"`--config=real_rules_cuda`, rules_cuda {rules['tag']}"
         rows.append((f"`./bazelw build //...` with {version}", _built(rules["build"]), "rules_cuda build"))
         rows.append((f"`./bazelw test {rules['tested']}` so", _outcome(rules["tests"]), "rules_cuda tests"))
-    lines = [f"{where}; commit {found['commit'][:12]}, {found['date']}:", "", "| step | result | seconds |", "| --- | --- | --- |"]
+    lines = [
+        f"{where}; commit {found['commit'][:12]}, {found['date']}:",
+        "",
+        "| step | result | seconds |",
+        "| --- | --- | --- |",
+    ]
     lines += [f"| {step} | {result} | {found['seconds'][key]:.0f} |" for step, result, key in rows]
     return "\n".join(lines) + "\n"
 

@@ -11,12 +11,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from tests.roots import host
 
-CHECKOUT = "/root/coldsnap"
+HOME = "/srv"
+CHECKOUT = f"{HOME}/coldsnap"
 # Of Debian's installer's default set; the checkout and pip's downloads need the rest.
 _VARIANT, _PACKAGES = "important", "ca-certificates,git"
 _NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
@@ -33,12 +35,14 @@ class Root:
         folder: The root's own folder.
         binds: What is laid in for each command: path here, path there, whether read-only.
         environment: Of each command.
+        files: Text of files that a new root gets, by their path there.
     """
 
     def __init__(self, scratch: pathlib.Path, binds: list[Bind], environment: dict[str, str]) -> None:
         self._scratch, self.folder = scratch, scratch / "system"
         self.binds = binds
-        self.environment = {"HOME": "/root", "LC_ALL": "C.UTF-8", "PATH": _PATH, "USER": "root", **environment}
+        self.files: dict[str, str] = {}
+        self.environment = {"HOME": HOME, "LC_ALL": "C.UTF-8", "PATH": _PATH, "USER": "root", **environment}
 
     def make(self, suite: str) -> None:
         """Installs the suite."""
@@ -49,14 +53,11 @@ class Root:
         if status:
             words = (self._scratch / "mmdebstrap.log").read_text(errors="replace").splitlines()[-20:]
             raise SystemExit("\n".join([f"make a root of Debian {suite}: mmdebstrap ended with {status}", *words]))
-        for name in ("resolv.conf", "hosts"):
-            self.write(f"/etc/{name}", pathlib.Path("/etc", name).read_text())
-
-    def write(self, path: str, text: str) -> None:
-        """A file of the root."""
-        target = self.at(path)
-        target.unlink(missing_ok=True)  # a link may lead out of the root
-        target.write_text(text, encoding="utf-8")
+        for path in ("/etc/resolv.conf", "/etc/hosts"):
+            self.files[path] = pathlib.Path(path).read_text()
+        for path, text in self.files.items():
+            self.at(path).unlink(missing_ok=True)  # a link may lead out of the root
+            self.at(path).write_text(text, encoding="utf-8")
 
     def at(self, path: str) -> pathlib.Path:
         """Where a path of the root is here."""
@@ -126,5 +127,5 @@ def _remove(folder: pathlib.Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         if not os.path.lexists(folder):
             return
-        signal.sigtimedwait([], 0.1)
+        time.sleep(0.1)
     raise SystemExit(f"remove {folder}: it is still there; remedy: see what holds it, and remove it")

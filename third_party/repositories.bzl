@@ -1,6 +1,6 @@
 """Every dependency that comes from the machine or from a lock file, one call each; WORKSPACE calls this."""
 
-load("//tools/repos:cuda.bzl", "bazel_skylib", "cuda_toolkit", "rules_cuda")
+load("//tools/repos:cuda.bzl", "bazel_skylib", "cuda_toolkit", "rules_cuda", "rules_cuda_needs")
 load("//tools/repos:npm.bzl", "npm_program")
 load("//tools/repos:python.bzl", "python_environment", "version_of")
 load("//tools/repos:system.bzl", "system_library")
@@ -91,8 +91,6 @@ def cuda():
     )
     rules_cuda(
         name = "rules_cuda",
-        platforms_sha256 = "218efe8ee736d26a3572663b374a253c012b716d8af0c07e842e82f238a0a7ee",
-        platforms_urls = ["https://github.com/bazelbuild/platforms/releases/download/0.0.10/platforms-0.0.10.tar.gz"],
         sha256 = "fe8d3d8ed52b9b433f89021b03e3c428a82e10ed90c72808cc4988d1f4b9d1b3",
         strip_prefix = "rules_cuda-v0.2.5",
         subset = {
@@ -101,6 +99,11 @@ def cuda():
             "//third_party/rules_cuda:repositories.bzl": "cuda/repositories.bzl",
         },
         urls = ["https://github.com/bazel-contrib/rules_cuda/releases/download/v0.2.5/rules_cuda-v0.2.5.tar.gz"],
+    )
+    rules_cuda_needs(
+        name = "rules_cuda_needs",
+        platforms_sha256 = "218efe8ee736d26a3572663b374a253c012b716d8af0c07e842e82f238a0a7ee",
+        platforms_urls = ["https://github.com/bazelbuild/platforms/releases/download/0.0.10/platforms-0.0.10.tar.gz"],
     )
     bazel_skylib(
         name = "bazel_skylib",

@@ -1,6 +1,6 @@
 #include "cc/artifact/text_sink.h"
 
-#include <openssl/evp.h>
+#include <openssl/sha.h>
 
 #include <algorithm>
 #include <utility>
@@ -17,18 +17,12 @@ std::string StringSink::Finish() && {
 }
 
 struct HashSink::Context {
-  EVP_MD_CTX* evp;
+  SHA256_CTX sha256;
 };
 
-HashSink::HashSink() : context_(new Context{EVP_MD_CTX_new()}) {
-  COLDSNAP_CHECK(context_->evp != nullptr);
-  COLDSNAP_CHECK(EVP_DigestInit_ex(context_->evp, EVP_sha256(), nullptr) == 1);
-}
+HashSink::HashSink() : context_(new Context) { COLDSNAP_CHECK(SHA256_Init(&context_->sha256) == 1); }
 
-HashSink::~HashSink() {
-  EVP_MD_CTX_free(context_->evp);
-  delete context_;
-}
+HashSink::~HashSink() { delete context_; }
 
 void HashSink::Add(std::string_view text) {
   Flush();
@@ -36,15 +30,13 @@ void HashSink::Add(std::string_view text) {
 }
 
 void HashSink::Take(std::string_view piece) {
-  COLDSNAP_CHECK(EVP_DigestUpdate(context_->evp, piece.data(), piece.size()) == 1);
+  COLDSNAP_CHECK(SHA256_Update(&context_->sha256, piece.data(), piece.size()) == 1);
 }
 
 Sha256 HashSink::Finish() && {
   Flush();
   Sha256 digest;
-  unsigned int length = 0;
-  COLDSNAP_CHECK(EVP_DigestFinal_ex(context_->evp, reinterpret_cast<unsigned char*>(digest.data()), &length) == 1);
-  COLDSNAP_CHECK(length == digest.size());
+  COLDSNAP_CHECK(SHA256_Final(reinterpret_cast<unsigned char*>(digest.data()), &context_->sha256) == 1);
   return digest;
 }
 

@@ -1,6 +1,6 @@
 #include "cc/digest/sha256.h"
 
-#include <openssl/evp.h>
+#include <openssl/sha.h>
 
 #include <algorithm>
 
@@ -9,14 +9,11 @@
 namespace coldsnap {
 
 Sha256 Sha256Of(std::span<const std::byte> bytes) {
-  // Fetched once: an implicit fetch in every EVP_Digest call costs more than hashing a small extent (OpenSSL 3.0).
-  static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
-  COLDSNAP_CHECK(algorithm != nullptr);
   Sha256 digest;
-  unsigned int length = 0;
-  COLDSNAP_CHECK(EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()), &length,
-                            algorithm, nullptr) == 1);
-  COLDSNAP_CHECK(length == digest.size());
+  SHA256_CTX context;
+  COLDSNAP_CHECK(SHA256_Init(&context) == 1);
+  COLDSNAP_CHECK(SHA256_Update(&context, bytes.data(), bytes.size()) == 1);
+  COLDSNAP_CHECK(SHA256_Final(reinterpret_cast<unsigned char*>(digest.data()), &context) == 1);
   return digest;
 }
 

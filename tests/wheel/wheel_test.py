@@ -77,6 +77,12 @@ def test_needs_no_newer_system_than_promised(installed: pathlib.Path) -> None:
         assert shared_objects.too_new(path) == [], path.name
 
 
+def test_a_newer_system_promises_itself() -> None:
+    assert shared_objects.newest_allowed((2, 36)) == shared_objects.PROMISED
+    assert shared_objects.newest_allowed((2, 31)) == shared_objects.PROMISED
+    assert shared_objects.newest_allowed((2, 37)) == {"GLIBC": (2, 37)}
+
+
 def test_needs_no_library_that_an_image_may_lack(installed: pathlib.Path) -> None:
     for path in native_files(installed):
         assert shared_objects.strangers(path) == [], path.name
@@ -86,7 +92,8 @@ def test_says_the_system_it_needs() -> None:
     with zipfile.ZipFile(WHEEL) as wheel:
         (listed,) = (name for name in wheel.namelist() if name.endswith(".dist-info/WHEEL"))
         tags = re.findall(r"^Tag: \S+-(\S+)$", wheel.read(listed).decode(), re.MULTILINE)
-    assert [tag.rpartition("manylinux_2_34_")[1] for tag in tags] == ["manylinux_2_34_"], tags
+    platform = "manylinux_{}_{}_".format(*shared_objects.newest_allowed(shared_objects.glibc())["GLIBC"])
+    assert [tag.rpartition(platform)[1] for tag in tags] == [platform], tags
     assert WHEEL.name.endswith(f"-{tags[0]}.whl")
 
 

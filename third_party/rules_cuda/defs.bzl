@@ -55,8 +55,11 @@ def _compile(ctx, source, cc_toolchain, context):
     args.add_all(context.includes, before_each = "-I")
     args.add_all(context.quote_includes, before_each = "-I")
 
-    # The toolkit's own headers come by nvcc.profile: naming them again would turn them from system headers into ours.
-    args.add_all([path for path in context.system_includes.to_list() if "/cuda_toolkit/toolkit/" not in path + "/"], before_each = "-isystem")
+    args.add_all(context.system_includes, before_each = "-isystem")
+
+    # nvcc.profile names this folder by -I; named here as well it counts as the system's, and what it declares otherwise
+    # than glibc does (rsqrt, in 2.43) is no error.
+    args.add("-isystem", ctx.executable._nvcc.dirname.rpartition("/")[0] + "/include")
     ctx.actions.run(
         executable = ctx.executable._nvcc,
         arguments = [args],

@@ -9,12 +9,14 @@ exit status is 1 if anything failed or no case ran.
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import json
 import pathlib
 import sys
 import urllib.parse
 import xml.etree.ElementTree
+from collections.abc import Mapping
 
 
 @dataclasses.dataclass
@@ -49,39 +51,70 @@ def cases_of(xml_text: str) -> Count:
     return count
 
 
-def local_path(uri: str) -> pathlib.Path:
-    """The file that a file:// address of Bazel's names."""
-    return pathlib.Path(urllib.parse.unquote(urllib.parse.urlparse(uri).path))
+@dataclasses.dataclass
+class Target:
+    """What a run says of one target.
+
+    Attributes:
+        status: ``PASSED`` and the like of a test; ``NOT_BUILT`` where it didn't come that far.
+        cached: Whether an earlier run's result was taken.
+        tags: The target's own.
+        xml_texts: Its test.xml, where it left one.
+    """
+
+    status: str = ""
+    cached: bool = False
+    tags: tuple[str, ...] = ()
+    xml_texts: list[str] = dataclasses.field(default_factory=list)
+
+
+def _xml_texts(outputs: list[dict[str, str]], root: pathlib.Path) -> list[str]:
+    uris = [output["uri"] for output in outputs if output["name"] == "test.xml"]
+    paths = [root / urllib.parse.unquote(urllib.parse.urlparse(uri).path).lstrip("/") for uri in uris]
+    return [path.read_text(errors="replace") for path in paths if path.is_file()]
+
+
+def targets_of(events: str, root: pathlib.Path = pathlib.Path("/")) -> dict[str, Target]:
+    """The tests of one run and what could not be built, by label; the files that it names are looked for below ``root``."""
+    found: dict[str, Target] = collections.defaultdict(Target)
+    tags: dict[str, list[str]] = {}
+    for line in events.splitlines():
+        event = json.loads(line)
+        identity = event["id"]
+        if "targetConfigured" in identity:
+            tags[identity["targetConfigured"]["label"]] = event.get("configured", {}).get("tag", [])
+        elif "testResult" in identity and "testResult" in event:
+            result = event["testResult"]
+            target = found[identity["testResult"]["label"]]
+            # A later attempt replaces an earlier one.
+            target.xml_texts = _xml_texts(result.get("testActionOutput", []), root)
+            target.cached = result.get("cachedLocally", False)
+        elif "testSummary" in identity and "testSummary" in event:
+            found[identity["testSummary"]["label"]].status = event["testSummary"].get("overallStatus", "NO_STATUS")
+        elif "targetCompleted" in identity and not event.get("completed", {}).get("success", False):
+            # A test that was built and failed has a summary, which says more.
+            target = found[identity["targetCompleted"]["label"]]
+            target.status = target.status or "NOT_BUILT"
+    for label, target in found.items():
+        target.tags = tuple(tags.get(label, ()))
+    return {label: target for label, target in sorted(found.items()) if target.status}
 
 
 def read_run(events: str) -> tuple[Count, list[str]]:
     """The count of one run, and the labels of the targets that failed."""
-    files: dict[str, list[str]] = {}
-    statuses: dict[str, str] = {}
-    for line in events.splitlines():
-        event = json.loads(line)
-        identity = event["id"]
-        if "testResult" in identity and "testResult" in event:
-            key = identity["testResult"]["label"]
-            outputs = event["testResult"].get("testActionOutput", [])
-            # A later attempt replaces an earlier one.
-            files[key] = [output["uri"] for output in outputs if output["name"] == "test.xml"]
-        elif "testSummary" in identity and "testSummary" in event:
-            statuses[identity["testSummary"]["label"]] = event["testSummary"].get("overallStatus", "NO_STATUS")
-        elif "targetCompleted" in identity and not event.get("completed", {}).get("success", False):
-            # A test that was built and failed has a summary, which says more.
-            statuses.setdefault(identity["targetCompleted"]["label"], "NOT_BUILT")
+    return count_of(targets_of(events))
 
+
+def count_of(targets: Mapping[str, Target]) -> tuple[Count, list[str]]:
+    """The count of these targets, and the labels of those that failed."""
     total = Count()
     failed = []
-    for label, status in sorted(statuses.items()):
+    for label, target in targets.items():
         count = Count()
-        for uri in files.get(label, []):
-            path = local_path(uri)
-            if path.is_file():
-                count.add(cases_of(path.read_text(errors="replace")))
-        if status not in ("PASSED", "FLAKY"):
-            failed.append(f"{label} ({status})")
+        for text in target.xml_texts:
+            count.add(cases_of(text))
+        if target.status not in ("PASSED", "FLAKY"):
+            failed.append(f"{label} ({target.status})")
             count.failed = max(count.failed, 1)
         total.add(count)
     return total, failed

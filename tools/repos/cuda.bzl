@@ -104,8 +104,26 @@ cuda_toolkit = repository_rule(
     environ = ["COLDSNAP_CUDA"],
 )
 
-# What WORKSPACE loads from the rules of either kind.
-_TOOLKIT_BZL = """# Written by tools/repos/cuda.bzl.
+def _rules_cuda_impl(ctx):
+    if _mode(ctx) == "real":
+        ctx.download_and_extract(url = ctx.attr.urls, sha256 = ctx.attr.sha256, stripPrefix = ctx.attr.strip_prefix)
+        return
+    for label, path in ctx.attr.subset.items():
+        ctx.symlink(ctx.path(label), path)
+    ctx.file("BUILD", "")
+
+rules_cuda = repository_rule(
+    implementation = _rules_cuda_impl,
+    attrs = {
+        "sha256": attr.string(mandatory = True),
+        "strip_prefix": attr.string(mandatory = True),
+        "subset": attr.label_keyed_string_dict(mandatory = True, doc = "Files of the subset -> where the real rules have theirs."),
+        "urls": attr.string_list(mandatory = True),
+    },
+    environ = ["COLDSNAP_RULES_CUDA"],
+)
+
+_NEEDS_BZL = """# Written by tools/repos/cuda.bzl.
 {preamble}
 TOOLKIT = "{toolkit}"
 
@@ -113,17 +131,13 @@ def platforms():
     {platforms}
 """
 
-def _rules_cuda_impl(ctx):
+def _rules_cuda_needs_impl(ctx):
+    ctx.file("BUILD", "")
     if _mode(ctx) == "subset":
-        for label, path in ctx.attr.subset.items():
-            ctx.symlink(ctx.path(label), path)
-        ctx.file("BUILD", "")
-
         # The subset asks for @cuda_toolkit when something compiles, so that plain C++ never fetches it.
-        ctx.file("cuda/toolkit.bzl", _TOOLKIT_BZL.format(preamble = "", platforms = "pass", toolkit = ""), executable = False)
+        ctx.file("defs.bzl", _NEEDS_BZL.format(preamble = "", platforms = "pass", toolkit = ""), executable = False)
         return
-    ctx.download_and_extract(url = ctx.attr.urls, sha256 = ctx.attr.sha256, stripPrefix = ctx.attr.strip_prefix)
-    ctx.file("cuda/toolkit.bzl", _TOOLKIT_BZL.format(
+    ctx.file("defs.bzl", _NEEDS_BZL.format(
         preamble = 'load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")',
         # Declared before theirs, which is older than Bazel 7 can do with.
         platforms = "http_archive(name = \"platforms\", sha256 = \"{}\", urls = {})".format(
@@ -134,17 +148,14 @@ def _rules_cuda_impl(ctx):
         toolkit = ctx.path(Label("@cuda_toolkit//:BUILD")).dirname.get_child("toolkit"),
     ), executable = False)
 
-rules_cuda = repository_rule(
-    implementation = _rules_cuda_impl,
+rules_cuda_needs = repository_rule(
+    implementation = _rules_cuda_needs_impl,
     attrs = {
         "platforms_sha256": attr.string(mandatory = True),
         "platforms_urls": attr.string_list(mandatory = True),
-        "sha256": attr.string(mandatory = True),
-        "strip_prefix": attr.string(mandatory = True),
-        "subset": attr.label_keyed_string_dict(mandatory = True, doc = "Files of the subset -> where the real rules have theirs."),
-        "urls": attr.string_list(mandatory = True),
     },
     environ = ["COLDSNAP_RULES_CUDA"],
+    doc = "What WORKSPACE gives to the rules in use. Apart from them, so that --override_repository can lay in theirs as they are.",
 )
 
 def _skylib_impl(ctx):

@@ -8,15 +8,18 @@ wheels) reach it through the environment.
 _CANDIDATES = ["python3.11", "python3.12", "python3.13", "python3"]
 _OLDEST = [3, 11]
 _NEWEST = [3, 13]
+_GLIBC_OF_DEBIAN_12 = 36
+_OLDEST_GLIBC = 34
 
 # Prints what the build has to know of an interpreter, one value a line.
 _PROBE = """
-import sys, sysconfig
+import os, sys, sysconfig
 print(sys._base_executable)
 print(sys.version_info[0], sys.version_info[1])
 print(sys.version.replace("\\n", " "))
 print(sysconfig.get_config_var("EXT_SUFFIX"))
 print(sysconfig.get_path("include"))
+print(os.confstr("CS_GNU_LIBC_VERSION").split()[1])
 """
 
 # Of nanobind and of the hash map that it carries.
@@ -40,7 +43,15 @@ def _probe(ctx, program):
     version = [int(part) for part in lines[1].split(" ")]
     if version < _OLDEST or version > _NEWEST:
         return None, "is {}.{}; supported are {}.{} to {}.{}".format(*(version + _OLDEST + _NEWEST))
-    return struct(executable = lines[0], version = version, text = lines[2], suffix = lines[3], include = lines[4]), None
+    return struct(executable = lines[0], version = version, text = lines[2], suffix = lines[3], include = lines[4], glibc = lines[5]), None
+
+def _platform(glibc):
+    """The platform tag of a wheel that is built here, without the processor.
+
+    What Debian 12's compiler and C library make needs glibc 2.34; on a newer system the wheel asks for that system's own.
+    """
+    minor = int(glibc.split(".")[1])
+    return "manylinux_2_{}".format(minor if minor > _GLIBC_OF_DEBIAN_12 else _OLDEST_GLIBC)
 
 def _interpreter(ctx):
     named = ctx.os.environ.get("COLDSNAP_PYTHON")
@@ -141,6 +152,7 @@ def _python_environment_impl(ctx):
     ctx.template("BUILD", ctx.attr._native_build if ctx.attr.native else ctx.attr._build, {
         "{abi}": "abi3" if abi3 else tag,
         "{defines}": '["Py_LIMITED_API=0x030C0000"]' if abi3 else "[]",
+        "{platform}": _platform(python.glibc),
         "{python}": str(ctx.path("venv/bin/python")),
         "{requires}": ">=3.12" if abi3 else "=={}.{}.*".format(*python.version),
         "{suffix}": ".abi3.so" if abi3 else python.suffix,

@@ -12,6 +12,7 @@ ToolsetInfo = provider(
     fields = {
         "abi": "ABI tag of a wheel with an extension module.",
         "fingerprint": "File that changes when the environment does.",
+        "platform": "Platform tag of such a wheel, without the processor.",
         "python": "Path of the interpreter.",
         "requires": "Requires-Python of such a wheel.",
         "suffix": "File name ending of an extension module.",
@@ -33,6 +34,7 @@ def _toolset_impl(ctx):
         ToolsetInfo(
             abi = ctx.attr.abi,
             fingerprint = ctx.file.fingerprint,
+            platform = ctx.attr.platform,
             python = ctx.attr.python,
             requires = ctx.attr.requires,
             suffix = ctx.attr.suffix,
@@ -45,6 +47,7 @@ python_toolset = rule(
     attrs = {
         "abi": attr.string(mandatory = True),
         "fingerprint": attr.label(allow_single_file = True, mandatory = True),
+        "platform": attr.string(mandatory = True),
         "python": attr.string(mandatory = True),
         "requires": attr.string(mandatory = True),
         "suffix": attr.string(mandatory = True),

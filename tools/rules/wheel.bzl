@@ -10,7 +10,7 @@ def _wheel_impl(ctx):
     cpu = ctx.var["TARGET_CPU"]
     if cpu not in _ARCHITECTURES:
         fail("{}: no wheel for the processor {}; known are {}".format(ctx.label, cpu, ", ".join(_ARCHITECTURES.keys())))
-    tag = "-".join([toolset.tag, toolset.abi, ctx.attr.platform + "_" + _ARCHITECTURES[cpu]])
+    tag = "-".join([toolset.tag, toolset.abi, toolset.platform + "_" + _ARCHITECTURES[cpu]])
     wheel = ctx.actions.declare_file("{}-{}-{}.whl".format(ctx.attr.distribution, ctx.attr.version, tag))
 
     members = {}
@@ -68,7 +68,6 @@ coldsnap_py_wheel = rule(
         "extras": attr.string_list_dict(doc = "Extra -> requirements."),
         "licence": attr.string(doc = "SPDX expression of our own part.", mandatory = True),
         "licences": attr.label_keyed_string_dict(allow_files = True, doc = "Files -> name in the wheel, or empty for their own."),
-        "platform": attr.string(default = "manylinux_2_34"),
         "requires": attr.string_list(),
         "sbom": attr.label(doc = "Lists what the wheel carries, whose terms go along.", mandatory = True, providers = [SbomInfo]),
         "summary": attr.string(),

@@ -71,6 +71,8 @@ _LOCAL_TYPES = frozenset(
         "DispatchKeySet",
     )
 )
+# What torch.compile keeps in the function that it gives, of the one it was given. All else there is of the compiler.
+_COMPILED_OF = "_torchdynamo_orig_callable"
 _iterators = [kind for kind in vars(itertools).values() if isinstance(kind, type)]
 # State that is Python references only, in no order that a path could name.
 _REFERENCES = (
@@ -215,6 +217,8 @@ def parts(value: Any) -> list[Part] | None:
         return [Part(f".ref[{index}]", item, False) for index, item in enumerate(gc.get_referents(value))]
     if issubclass(kind, weakref.ReferenceType | weakref.ProxyType | weakref.CallableProxyType):
         return []  # not its owner
+    if kind is types.FunctionType and _COMPILED_OF in vars(value):
+        return [Part(f".{_COMPILED_OF}", vars(value)[_COMPILED_OF])]
     called = _callable_parts(value, kind)
     if called is not None:
         return [*called, *attributes(value)]

@@ -128,6 +128,10 @@ HIDING: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "object": (lambda: Kernel(WEIGHT), ["x.weight"]),
     "slots": (lambda: Slotted(WEIGHT), ["x._Slotted__hidden", "x.weight"]),
     "closure": (lambda: closing_over(WEIGHT), ["x.closure[0]"]),
+    "compiled function": (
+        lambda: torch.compile(closing_over(WEIGHT), backend="eager"),
+        ["x._torchdynamo_orig_callable.closure[0]"],
+    ),
     "partial": (
         lambda: functools.partial(torch.add, WEIGHT, other=WEIGHT),
         ["x.args[0]", "x.keywords['other']"],
@@ -262,13 +266,11 @@ class Compiled(torch.nn.Module):
         return given * self.weight
 
 
-def test_compiled_code_is_refused_by_name_and_skipped_it_leaves_the_tensors() -> None:
+def test_a_compiled_function_is_walked_as_what_it_was_made_of() -> None:
     model = Compiled()
     for _ in range(2):  # before it was called for the first time, and after
-        refused = walk(model).refused
-        assert refused and all(path.startswith("compiled.") for path in refused)
-        skipped = walk(model, skip=lambda path, _: path == "compiled")
-        assert (list(skipped.slots), skipped.refused, list(skipped.opaque)) == (["weight"], {}, ["compiled"])
+        walked = walk(model)
+        assert (list(walked.slots), walked.refused, walked.opaque) == (["weight"], {}, {})
         assert model.compiled(torch.full((3,), 2.0)).tolist() == [2.0, 2.0, 2.0]
 
 

@@ -94,7 +94,8 @@ def make_root(container: dict[str, Any]) -> pathlib.Path:
         below(root, path).mkdir(parents=True, exist_ok=True)  # below another mount, as /dev/shm is
         bind(source, below(root, path), read_only=read_only)
     if container["read_only"]:
-        mount(root, "-o", "remount,ro")
+        # The mount, not the overlay itself: a newer mount(8) hands over all options anew, which an overlay refuses.
+        mount(root, "-o", "remount,bind,ro")
     return root
 
 

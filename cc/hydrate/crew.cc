@@ -30,7 +30,10 @@ Crew::~Crew() {
 }
 
 Status Crew::placement() const {
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
+  const auto all = [this] { return state_->placed == state_->threads.size(); };
+  // In rounds for the reason that Ring::Acquire has.
+  while (!state_->tried.wait_for(lock, std::chrono::hours(1), all)) continue;
   return state_->placement;
 }
 
@@ -39,7 +42,7 @@ Status Crew::Grow(int members, std::optional<int> node) {
   while (std::cmp_less(threads.size(), members)) {
     try {
       threads.emplace_back([state = state_.get(), node, member = static_cast<int>(threads.size())] {
-        if (node) Place(*state, *node);
+        Place(*state, node);
         Main(*state, member);
       });
     } catch (const std::system_error& error) {  // the container's limit of processes
@@ -52,10 +55,12 @@ Status Crew::Grow(int members, std::optional<int> node) {
   return Status::Ok();
 }
 
-void Crew::Place(State& state, int node) {
-  Status status = StayOnNode(node);
+void Crew::Place(State& state, std::optional<int> node) {
+  Status status = node ? StayOnNode(*node) : Status::Ok();
   const std::lock_guard lock(state.mutex);
   if (state.placement.ok()) state.placement = std::move(status);
+  ++state.placed;
+  state.tried.notify_all();
 }
 
 void Crew::Main(State& state, int member) {

@@ -29,7 +29,7 @@ class Crew {
   // At least `members` threads from now on, on the processors of that node of the machine if there is one.
   // kOutOfMemory where the container allows no more.
   Status Grow(int members, std::optional<int> node = std::nullopt);
-  // Why a thread could not stay on its node; ok if all do.
+  // Why a thread could not stay on its node; ok if all do. Waits until each has tried.
   Status placement() const;
   // Calls work(0) to work(members - 1), each on its own thread, and `idle` about every 50 ms on the calling one;
   // returns when all of them have returned. One at a time.
@@ -44,14 +44,16 @@ class Crew {
     std::mutex mutex;  // guards what follows
     std::condition_variable called;
     std::condition_variable ended;
+    std::condition_variable tried;
     const std::function<void(int)>* work = nullptr;
     uint64_t round = 0;
     int members = 0;  // of this round
     int running = 0;
     bool over = false;
+    size_t placed = 0;  // threads that are where they stay
     Status placement;
   };
-  static void Place(State& state, int node);
+  static void Place(State& state, std::optional<int> node);
   static void Main(State& state, int member);
 
   const std::string purpose_;

@@ -59,6 +59,7 @@ TEST(CrewTest, TheCallerIsCalledWhileTheyWork) {
 TEST(CrewTest, ANodeThatIsNotThereIsSaidAndStopsNothing) {
   Crew crew;
   ASSERT_TRUE(crew.Grow(2, 1000).ok());
+  EXPECT_FALSE(crew.placement().ok());  // before any work, too: the receipt's reasons are written then
   std::atomic<int> worked = 0;
   crew.Run(2, [&](int) { ++worked; }, [] {});
   EXPECT_EQ(worked, 2);

@@ -30,14 +30,14 @@ def every_word(page: Path) -> list[pages.Link]:
 
 
 def target_exists(label: str) -> bool:
-    """Whether `//folder:name`, `//folder` or `//folder/...` is a target, or a macro's target, of the work tree."""
+    """Whether `//folder:name`, `//folder`, `//folder:all` or `//folder/...` is in the work tree, or a macro makes it."""
     folder, colon, target = label.removeprefix("//").partition(":")
     if folder.endswith("..."):
         return (TOP / folder.removesuffix("...")).is_dir()
     build = TOP / folder / "BUILD"
     if not build.is_file():
         return False
-    if (TOP / folder / target).is_file():
+    if target == "all" or (TOP / folder / target).is_file():
         return True
     wanted = target if colon else folder.rpartition("/")[2]
     stem = re.sub(r"_(host|gpu)$", "", wanted)

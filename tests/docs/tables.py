@@ -9,11 +9,13 @@ import inspect
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 import coldsnap
 from coldsnap import cli, errors, request_schema, settings
 from tests.docs import pages
 from tests.engines import results
+from tests.roots import results as root_results
 
 _BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<table>.*?)(<!-- /table -->)", re.DOTALL)
 
@@ -123,8 +125,21 @@ def commands_table() -> str:
 
 def engines_table() -> str:
     """What //tests/engines:full last showed, by its results file."""
-    path = pages.runfiles() / "tests" / "engines" / "results.json"
-    return results.table(json.loads(path.read_text(encoding="utf-8")))
+    return results.table(_results_of("engines"))
+
+
+def roots_table() -> str:
+    """What //tests/roots:debian_testing last showed, by its results file."""
+    return root_results.table(_results_of("roots"))
+
+
+def skips_table() -> str:
+    """What it skipped, and why."""
+    return root_results.skips_table(_results_of("roots"))
+
+
+def _results_of(room: str) -> Any:
+    return json.loads((pages.runfiles() / "tests" / room / "results.json").read_text(encoding="utf-8"))
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -134,9 +149,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "requests": requests_table,
     "commands": commands_table,
     "engines": engines_table,
+    "roots": roots_table,
+    "skips": skips_table,
 }
 # Where a table does not stand in the page of its name.
-PAGE_OF = {"engines": "vllm", "start": "settings"}
+PAGE_OF = {"engines": "vllm", "roots": "toolchains", "skips": "toolchains", "start": "settings"}
 
 
 def rewrite(text: str) -> tuple[str, list[str]]:

@@ -9,13 +9,14 @@ import inspect
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import coldsnap
 from coldsnap import cli, errors, request_schema, settings
 from tests.docs import pages
 from tests.engines import results
 from tests.reproducible import check
+from tests.roots import results as root_results
 
 _BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<table>.*?)(<!-- /table -->)", re.DOTALL)
 
@@ -125,17 +126,26 @@ def commands_table() -> str:
 
 def engines_table() -> str:
     """What //tests/engines:full last showed, by its results file."""
-    return results.table(json.loads(_results_of("engines").read_text(encoding="utf-8")))
+    return results.table(_results_of("engines"))
 
 
 def reproducible_table() -> str:
-    """What //tests/reproducible:check last showed, by its results file; nothing before there is one."""
-    path = _results_of("reproducible")
-    return check.table(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else ""
+    """What //tests/reproducible:check last showed, by its results file."""
+    return check.table(_results_of("reproducible"))
 
 
-def _results_of(suite: str) -> Path:
-    return pages.runfiles() / "tests" / suite / "results.json"
+def roots_table() -> str:
+    """What //tests/roots:debian_testing last showed, by its results file."""
+    return root_results.table(_results_of("roots"))
+
+
+def skips_table() -> str:
+    """What it skipped, and why."""
+    return root_results.skips_table(_results_of("roots"))
+
+
+def _results_of(room: str) -> Any:
+    return json.loads((pages.runfiles() / "tests" / room / "results.json").read_text(encoding="utf-8"))
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -146,9 +156,17 @@ TABLES: dict[str, Callable[[], str]] = {
     "commands": commands_table,
     "engines": engines_table,
     "reproducible": reproducible_table,
+    "roots": roots_table,
+    "skips": skips_table,
 }
 # Where a table does not stand in the page of its name.
-PAGE_OF = {"engines": "vllm", "reproducible": "supply-chain", "start": "settings"}
+PAGE_OF = {
+    "engines": "vllm",
+    "reproducible": "supply-chain",
+    "roots": "toolchains",
+    "skips": "toolchains",
+    "start": "settings",
+}
 
 
 def rewrite(text: str) -> tuple[str, list[str]]:

@@ -12,6 +12,7 @@ from tools.ci.summary import Target, count_of
 
 FORMAT = 1
 _PLACE = re.compile(r"^\S+:\d+:?\s+")  # of the skip in its source
+_SCRATCH = re.compile(r"/[^\s:=,]*/_tmp/[^\s:=,]*")  # a test's own folder, another one for each case
 
 
 def tested(targets: Mapping[str, Target]) -> dict[str, Any]:
@@ -40,7 +41,8 @@ def skips(xml_text: str) -> list[str]:
     for case in cases:
         skipped = case.find("skipped")
         if skipped is not None:
-            found.append(_PLACE.sub("", skipped.get("message", "").strip()) or "no reason was given")
+            reason = _PLACE.sub("", skipped.get("message", "").strip())
+            found.append(_SCRATCH.sub("…", reason) or "no reason was given")
         elif case.get("result") == "suppressed":
             found.append("disabled in its source")
     return found

@@ -121,3 +121,9 @@ def test_the_table_has_a_row_for_each_step() -> None:
 
 def test_skips_are_listed_with_the_most_frequent_first() -> None:
     assert results.skips_table(found()).splitlines()[2:] == ["| 2 | no \\| device |", "| 1 | disabled in its source |"]
+
+
+def test_a_reason_is_the_same_wherever_the_case_had_its_folder() -> None:
+    said = "mount -o lowerdir=/x/_tmp/{0}/a:/x/_tmp/{0}/b /x/_tmp/{0}/c: refused by /etc/fstab"
+    text = "".join(f'<testcase><skipped message="{said.format(each)}"/></testcase>' for each in ("1f", "2e"))
+    assert results.skips(f"<t>{text}</t>") == ["mount -o lowerdir=…:… …: refused by /etc/fstab"] * 2

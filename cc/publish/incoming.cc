@@ -77,9 +77,14 @@ Result<UniqueFd> Lock(const std::string& folder, bool create) {
   }
 }
 
+// Somebody may be clearing away the folder around it at the same time, and `remove_all` stops at a file that has just
+// gone. The limit is for file systems that list what they then don't find.
 Status RemoveFolder(const std::string& path) {
   std::error_code error;
-  std::filesystem::remove_all(path, error);
+  for (int rounds = 0; rounds < 1000; ++rounds) {
+    std::filesystem::remove_all(path, error);
+    if (error.value() != ENOENT) break;
+  }
   if (!error) return Status::Ok();
   return Status::FromErrno(error.value(), StrCat("remove ", path, ", which an ended capture left"));
 }

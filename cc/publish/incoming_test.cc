@@ -49,6 +49,25 @@ class IncomingTest : public testing::Test {
   TempDir temp_;
 };
 
+// A user who clears away a folder while a capture in it comes to its end: both want it gone, so nobody complains.
+TEST_F(IncomingTest, AFolderThatSomebodyElseRemovesAtTheSameTimeIsNoError) {
+  testing::internal::CaptureStderr();
+  for (int round = 0; round < 20; ++round) {
+    Result<Incoming> incoming = Create();
+    ASSERT_TRUE(incoming.ok()) << incoming.status().message();
+    for (int file = 0; file < 200; ++file) temp_.Write(StrCat("building/", file), "");
+    std::jthread other([&] {
+      for (int file = 0; file < 200; ++file) ::unlink(Path(StrCat("building/", file)).c_str());
+    });
+    {
+      const Incoming closed = *std::move(incoming);
+    }
+    other.join();
+    EXPECT_FALSE(fs::exists(Path("building")));
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 TEST_F(IncomingTest, TheFolderIsTheOwnersAndGoesWithTheObject) {
   {
     const Result<Incoming> incoming = Create();

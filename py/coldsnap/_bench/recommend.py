@@ -6,7 +6,8 @@ A setting takes the place of the one that restores have by themselves only if it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from coldsnap._bench.cases import ALL_DIGESTS, SHAPE
@@ -111,7 +112,12 @@ def lines_of(entry: Entry) -> list[str]:
     state = "" if entry["cache"] == "new" else f" {entry['cache']}"
     rate = f"{format_rate(entry['bytes_per_second'])} GB/s"
     first = f"best {doing}{state}: {entry['route']}, {setting_text(entry)}: {rate}"
-    return [first, *(f"  {reason}" for reason in entry["why"].split("; "))]
+    return list(_folded(first, *(f"  {reason}" for reason in entry["why"].split("; "))))
+
+
+def _folded(*lines: str) -> Iterator[str]:
+    for line in lines:
+        yield from textwrap.wrap(line, 80, subsequent_indent="    ")
 
 
 def _faster(one: Entry, other: Entry) -> Interval:

@@ -93,6 +93,15 @@ def test_lines_for_people_have_the_reasons_below() -> None:
     ]
 
 
+def test_lines_for_people_fit_80_columns() -> None:
+    default = case("direct", "cold", DRIVE, 1e8, 1e8, 1e8)
+    lines = recommend.lines_of(only(default, case("direct", "cold", OTHER, 2e9, 2e9, 2e9)))
+    assert lines[1:3] == [
+        "  20.00 times (20.00 to 20.00) as fast as the default chunk 1 MiB, depth 16, 8",
+        "    threads",
+    ]
+
+
 def test_the_profile_has_what_is_recommended(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Any] = []
     monkeypatch.setattr(best.profile, "update", lambda entry, environ: written.append(entry))

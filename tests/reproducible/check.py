@@ -23,7 +23,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from coldsnap._bench import machine
-from tests.reproducible import differences, events
+from tests.reproducible import differences
+from tools.ci.summary import targets_of
 
 # Label, and where Bazel puts it below .build/bin.
 ARTIFACTS = {
@@ -115,10 +116,16 @@ def tested_twice(where: Checkout, targets: Sequence[str], options: Sequence[str]
         log = where.folder.parent / f"events-{number}.json"
         # A test that fails is not kept, and would run again with good reason: then this ends with an error.
         seconds = where.bazel("test", f"--build_event_json_file={log}", *options, *targets)
-        found = events.read(log.read_text(encoding="utf-8"))
-        runs.append({"ran": len(found.executed), "kept": len(found.cached), "seconds": round(seconds, 1)})
-    lines = [f"{label} ran again, though nothing had changed and it is not external" for label in found.needless]
-    return {"targets": list(targets), "first": runs[0], "second": runs[1], "external": found.external}, lines
+        found = targets_of(log.read_text(encoding="utf-8"))
+        ran = [label for label, target in found.items() if not target.cached]
+        runs.append({"ran": len(ran), "kept": len(found) - len(ran), "seconds": round(seconds, 1)})
+    if not found:
+        raise ValueError(f"test {' '.join(targets)}: no test is in the build events")
+    external = [label for label, target in found.items() if "external" in target.tags]
+    lines = [
+        f"{label} ran again, though nothing had changed and it is not external" for label in ran if label not in external
+    ]
+    return {"targets": list(targets), "first": runs[0], "second": runs[1], "external": external}, lines
 
 
 def checked(source: pathlib.Path, targets: Sequence[str], options: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

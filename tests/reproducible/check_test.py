@@ -23,9 +23,14 @@ echo "$command $*" >>"$LOG"
 if [[ $command == test ]]; then
   [[ $1 == --build_event_json_file=* ]]; out="${1#*=}"
   kept=false; [[ $out == *-1.json ]] || kept="$KEPT"
-  echo '{"id":{"targetCompleted":{"label":"//t:e"}},"completed":{"tag":["external"]}}' >"$out"
-  echo '{"id":{"testResult":{"label":"//t:e"}},"testResult":{}}' >>"$out"
-  echo '{"id":{"testResult":{"label":"//t:n"}},"testResult":{"cachedLocally":'$kept'}}' >>"$out"
+  {
+    echo '{"id":{"targetConfigured":{"label":"//t:e"}},"configured":{"tag":["external"]}}'
+    echo '{"id":{"testResult":{"label":"//t:e"}},"testResult":{}}'
+    echo '{"id":{"testResult":{"label":"//t:n"}},"testResult":{"cachedLocally":'$kept'}}'
+    for test in e n; do
+      echo '{"id":{"testSummary":{"label":"//t:'$test'"}},"testSummary":{"overallStatus":"PASSED"}}'
+    done
+  } | grep "${TESTS-.}" >"$out" || true
   exit 0
 fi
 mkdir -p .build/bin/py .build/bin/cc/abi
@@ -104,6 +109,15 @@ def test_a_test_that_runs_again_is_found(
     monkeypatch.setenv("KEPT", "false")
     assert check.main(["--write"]) == 1
     assert "\n//t:n ran again, though nothing had changed and it is not external\n" in capsys.readouterr().out
+    assert not tree.results.exists()
+
+
+def test_a_run_without_tests_shows_nothing(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TESTS", "targetConfigured")
+    assert check.main(["--write", "--tests", "//t:all"]) == 2
+    assert capsys.readouterr().err.endswith("test //t:all: no test is in the build events\n")
     assert not tree.results.exists()
 
 

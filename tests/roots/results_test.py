@@ -21,9 +21,9 @@ PYTEST = """<testsuites><testsuite><testcase name="test_good"/>
 def run_of(*, cached: bool = False, status: str = "PASSED") -> dict[str, Target]:
     """A run of three targets, of which one is tagged external."""
     return {
-        "//a": Target(status, cached, (), [GOOGLETEST]),
-        "//b": Target("PASSED", cached, (), [PYTEST]),
-        "//c": Target("PASSED", False, ("external",), []),
+        "//a": Target(status, not cached, (), [GOOGLETEST]),
+        "//b": Target("PASSED", not cached, (), [PYTEST]),
+        "//c": Target("PASSED", True, ("external",), []),
     }
 
 

@@ -19,6 +19,9 @@ import xml.etree.ElementTree
 from collections.abc import Mapping
 
 
+_NOT_BUILT = "NOT_BUILT"
+
+
 @dataclasses.dataclass
 class Count:
     """How many cases ended how."""
@@ -57,15 +60,20 @@ class Target:
 
     Attributes:
         status: ``PASSED`` and the like of a test; ``NOT_BUILT`` where it didn't come that far.
-        cached: Whether an earlier run's result was taken.
+        ran: Whether any part of it ran here.
         tags: The target's own.
         xml_texts: Its test.xml, where it left one.
     """
 
     status: str = ""
-    cached: bool = False
+    ran: bool = False
     tags: tuple[str, ...] = ()
     xml_texts: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def cached(self) -> bool:
+        """Whether an earlier run's result was taken."""
+        return not self.ran and self.status != _NOT_BUILT
 
 
 def _xml_texts(outputs: list[dict[str, str]], root: pathlib.Path) -> list[str]:
@@ -88,13 +96,14 @@ def targets_of(events: str, root: pathlib.Path = pathlib.Path("/")) -> dict[str,
             target = found[identity["testResult"]["label"]]
             # A later attempt replaces an earlier one.
             target.xml_texts = _xml_texts(result.get("testActionOutput", []), root)
-            target.cached = result.get("cachedLocally", False)
+            remote = result.get("executionInfo", {}).get("cachedRemotely", False)
+            target.ran |= not (remote or result.get("cachedLocally", False))
         elif "testSummary" in identity and "testSummary" in event:
             found[identity["testSummary"]["label"]].status = event["testSummary"].get("overallStatus", "NO_STATUS")
         elif "targetCompleted" in identity and not event.get("completed", {}).get("success", False):
             # A test that was built and failed has a summary, which says more.
             target = found[identity["targetCompleted"]["label"]]
-            target.status = target.status or "NOT_BUILT"
+            target.status = target.status or _NOT_BUILT
     for label, target in found.items():
         target.tags = tuple(tags.get(label, ()))
     return {label: target for label, target in sorted(found.items()) if target.status}

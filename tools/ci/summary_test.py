@@ -70,3 +70,14 @@ def test_failed_steps_count_once(tmp_path: pathlib.Path, capsys: pytest.CaptureF
 def test_a_run_without_results_is_a_failure(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert summary.main([str(tmp_path / "tests.json")]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "0 passed, 1 failed"
+
+
+def test_what_ran_here_and_what_did_not() -> None:
+    ran, kept, remote = {"status": "PASSED"}, {"cachedLocally": True}, {"executionInfo": {"cachedRemotely": True}}
+    lines = [{"id": {"targetCompleted": {"label": "//g"}}, "completed": {}}]
+    for name, results in {"a": [ran], "b": [kept], "c": [ran, kept], "d": [remote]}.items():
+        lines += [{"id": {"testResult": {"label": f"//{name}"}}, "testResult": result} for result in results]
+        lines.append({"id": {"testSummary": {"label": f"//{name}"}}, "testSummary": {"overallStatus": "PASSED"}})
+    targets = summary.targets_of("\n".join(map(json.dumps, lines)))
+    assert [label for label, target in targets.items() if target.ran] == ["//a", "//c"]  # of c one part
+    assert [label for label, target in targets.items() if target.cached] == ["//b", "//d"]

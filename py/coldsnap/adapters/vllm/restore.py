@@ -11,7 +11,7 @@ module touches it any more, and whatever is not as it was captured fails the res
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,12 +87,10 @@ def _by_meta(order: Order, artifact: Artifact, filling: Filling) -> torch.nn.Mod
     with compat.building(order.model_config, "meta"):
         model = order.make()
     with compat.finishing(order.model_config):
-        snapshot.materialise(model, artifact, order.device, stop=compat.stop, skip=compat.skip)
+        first = snapshot.materialise(model, artifact, order.device, stop=compat.stop, skip=compat.skip)
         compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
-        walked = look_at(model)
-        first = snapshot.destinations(walked)
         filling.fill(first, partial=True)
-        before = _Fixed(walked)
+        before = _Fixed(first)
         with compat.keeping_host_scales(model), compat.pre_processed():
             order.finish(model)
     model.eval()
@@ -102,7 +100,7 @@ def _by_meta(order: Order, artifact: Artifact, filling: Filling) -> torch.nn.Mod
     rest = {path: tensor for path, tensor in snapshot.destinations(finished).items() if path not in first}
     if rest.keys() & set(artifact):
         filling.fill({path: tensor for path, tensor in rest.items() if path in artifact}, partial=True)
-    _finish_values(model, finished, artifact)
+    _require_none(snapshot.differences(_with_values(model, finished, artifact), artifact), artifact)
     return model
 
 
@@ -117,11 +115,7 @@ def _by_shape(order: Order, artifact: Artifact, filling: Filling) -> torch.nn.Mo
     walked = look_at(model)
     _require_none(snapshot.layout_differences(walked, artifact), artifact)
     filling.fill(snapshot.destinations(walked))
-    snapshot.restore_host(walked, artifact)
-    # Nothing else touched the model since it was walked.
-    scales = {path: kinds.scalar(value) for path, value in compat.refresh_scales(model).items()}
-    walked = replace(walked, scalars={**walked.scalars, **scales})
-    _require_none(snapshot.value_differences(walked, artifact), artifact)
+    _require_none(snapshot.value_differences(_with_values(model, walked, artifact), artifact), artifact)
     return model
 
 
@@ -133,7 +127,7 @@ def _by_loaded(order: Order, artifact: Artifact, filling: Filling) -> torch.nn.M
         filling.fill(snapshot.destinations(walked))
         compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
         snapshot.restore_host(walked, artifact)
-        _require_equal(look_at(model), artifact)
+        _require_none(snapshot.differences(look_at(model), artifact), artifact)
         order.finish(model)
     compat.release_memory()
     return model.eval()
@@ -146,14 +140,11 @@ def look_at(model: torch.nn.Module) -> Walked:
     return replace(walked, refused={**walked.refused, **refused}) if refused else walked
 
 
-def _finish_values(model: torch.nn.Module, walked: Walked, artifact: Artifact) -> None:
+def _with_values(model: torch.nn.Module, walked: Walked, artifact: Artifact) -> Walked:
+    """Give a filled model the captured values of Python; what a walk would find now, if nothing else touched it since."""
     snapshot.restore_host(walked, artifact)
-    compat.refresh_scales(model)
-    _require_equal(look_at(model), artifact)
-
-
-def _require_equal(walked: Walked, artifact: Artifact) -> None:
-    _require_none(snapshot.differences(walked, artifact), artifact)
+    scales = {path: kinds.scalar(value) for path, value in compat.refresh_scales(model).items()}
+    return replace(walked, scalars={**walked.scalars, **scales})
 
 
 def _require_none(found: list[str], artifact: Artifact) -> None:
@@ -166,11 +157,11 @@ def _require_none(found: list[str], artifact: Artifact) -> None:
 
 
 class _Fixed:
-    """Where tensors were before the engine finished the model, and what was in them."""
+    """Where filled tensors were before the engine finished the model, and what was in them."""
 
-    def __init__(self, walked: Walked) -> None:
-        self._before = {path: slot.tensor.data_ptr() for path, slot in walked.slots.items()}
-        self._sums = _sums(walked)
+    def __init__(self, filled: Mapping[str, torch.Tensor]) -> None:
+        self._before = {path: tensor.data_ptr() for path, tensor in filled.items()}
+        self._sums = _sums(filled)
 
     def require(self, finished: Walked) -> None:
         """Finishing a model whose weights are processed already must neither move nor change them.
@@ -178,9 +169,9 @@ class _Fixed:
         Raises:
             LayoutError: It did.
         """
-        slots = finished.slots
-        moved = [path for path, at in self._before.items() if path in slots and slots[path].tensor.data_ptr() != at]
-        sums = _sums(finished)
+        now = {path: finished.slots[path].tensor for path in self._before if path in finished.slots}
+        moved = [path for path, tensor in now.items() if tensor.data_ptr() != self._before[path]]
+        sums = _sums(now)
         changed = [path for path, value in self._sums.items() if path in sums and sums[path] != value]
         for what, paths in (("moved", moved), ("changed", changed)):
             if paths:
@@ -191,13 +182,13 @@ class _Fixed:
                 )
 
 
-def _sums(walked: Walked) -> dict[str, int]:
+def _sums(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     """A sum over the bytes of each storage, under the first of its names: at the memory's own speed, so no digest."""
     first: dict[int, tuple[str, torch.Tensor]] = {}
-    for path, slot in walked.slots.items():
-        storage = slot.tensor.untyped_storage()
+    for path, tensor in tensors.items():
+        storage = tensor.untyped_storage()
         if storage.nbytes():
-            flat = torch.empty(0, dtype=torch.uint8, device=slot.tensor.device).set_(storage)
+            flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
             first.setdefault(storage.data_ptr(), (path, flat))
     with torch.no_grad():
         found = {path: _sum(flat) for path, flat in first.values()}
@@ -212,7 +203,8 @@ def _sums(walked: Walked) -> dict[str, int]:
 
 def _sum(flat: torch.Tensor) -> torch.Tensor:
     words = flat[: flat.numel() // 8 * 8].view(torch.int64)
-    return words.sum() + flat[words.numel() * 8 :].sum()
+    rest = flat[words.numel() * 8 :]
+    return words.sum() + rest.sum() if rest.numel() else words.sum()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Where every gap has a test or a reason: the rooms that a weight passes on its way into an artifact and out of it.
 ROOMS = ("cc/artifact", "cc/file", "cc/ring", "cc/publish", "cc/capture", "cc/hydrate")
@@ -128,3 +128,8 @@ def misplaced(gaps: Iterable[Gap], top: pathlib.Path) -> list[str]:
         if gap.text not in (line.strip() for line in text.splitlines()):
             said.append(f"{gap}: the file has no such line")
     return said
+
+
+def leaves_out(options: Sequence[str]) -> bool:
+    """Whether options of ``bazel test`` choose among the tests: what comes out is no page then."""
+    return any("_filter" in option.partition("=")[0] or not option.startswith("-") for option in options)

@@ -95,3 +95,10 @@ def test_percents_are_rounded_down() -> None:
         "100.0",
         "-",
     ]
+
+
+def test_options_that_leave_tests_out() -> None:
+    assert not gaps.leaves_out(["--jobs=2", "-k", "--test_output=errors"])
+    assert gaps.leaves_out(["--jobs=2", "--test_tag_filters=-slow"])
+    assert gaps.leaves_out(["--test_filter=a"])
+    assert gaps.leaves_out(["//cc/base/..."])

@@ -123,7 +123,9 @@ def tested_twice(where: Checkout, targets: Sequence[str], options: Sequence[str]
         raise ValueError(f"test {' '.join(targets)}: no test is in the build events")
     external = [label for label, target in found.items() if "external" in target.tags]
     lines = [
-        f"{label} ran again, though nothing had changed and it is not external" for label in ran if label not in external
+        f"{label} ran again, though nothing had changed and it is not external"
+        for label in ran
+        if label not in external
     ]
     return {"targets": list(targets), "first": runs[0], "second": runs[1], "external": external}, lines
 

@@ -18,7 +18,6 @@ import urllib.parse
 import xml.etree.ElementTree
 from collections.abc import Mapping
 
-
 _NOT_BUILT = "NOT_BUILT"
 
 

@@ -16,6 +16,11 @@ _LINES = {
     "captured": rf"coldsnap: captured {_SPEED}; the next start restores$",
     "restored": rf"coldsnap: restored {_SPEED} verified crc32\+sha256$",
 }
+_STEPS = {
+    "meta": ["build", "memory", "fill", "compare", "finish"],
+    "shape": ["build", "finish", "compare", "fill"],
+    "loaded": ["build", "compare", "fill", "finish"],
+}
 _BARS = {"captured": [], "restored": ["100"]}
 
 
@@ -151,13 +156,15 @@ def check(case: Case, folder: pathlib.Path) -> None:
     start = case.start(model)
     place = Place(folder)
     normal, captured = place.start(start, by_coldsnap(start, store))
-    (restored,) = place.start(by_coldsnap(start, store, mode="restore"))
+    (restored,) = place.start(by_coldsnap(start, store, mode="restore", VLLM_LOGGING_LEVEL="DEBUG"))
 
     assert normal.served, normal.log[-4000:]
     require(captured, normal, "captured", case.ranks)
     (artifact,) = artifacts(store)
     assert strategies(artifact) == [case.strategy] * case.ranks
     require(restored, normal, "restored", case.ranks)
+    steps = [line.rpartition(": ")[2] for line in restored.lines("coldsnap: of artifact ")]
+    assert [re.findall(r"([a-z]+) \d+\.\d\d s", line) for line in steps] == [_STEPS[case.strategy]] * case.ranks
 
 
 def require(answer: Answer, normal: Answer, done: str, ranks: int = 1) -> None:

@@ -151,8 +151,7 @@ class _Start:
         return Part(self._digest(), root, found.code, found.why, secrets.token_hex(16), again)
 
     def _restored(self, artifact: Artifact, token: str) -> torch.nn.Module:
-        root, begin = artifact.artifact_root, time.monotonic()
-        outcome, model, receipt = Outcome(), None, None
+        root, outcome, model, receipt = artifact.artifact_root, Outcome(), None, None
         with progress_bar(self._ranks.rank == 0 and self._loader.load_config.use_tqdm_on_load) as progress:
             order = Order(self._loader, self._vllm_config, self._model_config, self._prefix, self._device, progress)
             try:
@@ -175,7 +174,6 @@ class _Start:
         self._note(Did("restored", root), token, model, as_started)
         if self._ranks.rank == 0:
             _log.info("%s", lines.restored(receipt, *verdict.total(outcomes)))
-            _log.debug("coldsnap: building and filling took %.2f s, artifact %s", time.monotonic() - begin, root)
         return model
 
     def _note(

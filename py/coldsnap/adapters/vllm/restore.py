@@ -11,6 +11,7 @@ module touches it any more, and whatever is not as it was captured fails the res
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -75,24 +76,49 @@ def restore(order: Order, artifact: Artifact) -> tuple[torch.nn.Module, Receipt]
     """
     by = {"meta": _by_meta, "shape": _by_shape, "loaded": _by_loaded}[artifact.scalars[STRATEGY]]
     device = "host" if order.device.type == "cpu" else f"cuda:{order.device.index}"
+    steps = _Steps()
     with Filling(artifact, device, order.progress) as filling:
-        model = by(order, artifact, filling)
+        model = by(order, artifact, filling, steps)
         assert filling.receipt is not None
+        steps.end("compare")
         if filling.ahead is not None:
             _log.debug("coldsnap: while the model was built: %s", filling.ahead.reason["detail"])
+        _log.debug("coldsnap: of artifact %s: %s", artifact.artifact_root[:12], steps)
         return model, filling.receipt
 
 
-def _by_meta(order: Order, artifact: Artifact, filling: Filling) -> torch.nn.Module:
+class _Steps:
+    """How long the steps of a restore took, for a line of the log: what the engine does is among them."""
+
+    def __init__(self) -> None:
+        self._took: dict[str, float] = {}
+        self._begin = time.monotonic()
+
+    def end(self, name: str) -> None:
+        """What was done since the last end was ``name``."""
+        now = time.monotonic()
+        self._took[name] = self._took.get(name, 0.0) + now - self._begin
+        self._begin = now
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self._took.items())
+
+
+def _by_meta(order: Order, artifact: Artifact, filling: Filling, steps: _Steps) -> torch.nn.Module:
     with compat.building(order.model_config, "meta"):
         model = order.make()
+    steps.end("build")
     with compat.finishing(order.model_config):
         first = snapshot.materialise(model, artifact, order.device, stop=compat.stop, skip=compat.skip)
         compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
+        steps.end("memory")
         filling.fill(first, partial=True)
+        steps.end("fill")
         before = _Fixed(first)
+        steps.end("compare")
         with compat.keeping_host_scales(model), compat.pre_processed():
             order.finish(model)
+        steps.end("finish")
     model.eval()
     finished = look_at(model)
     before.require(finished)
@@ -104,32 +130,41 @@ def _by_meta(order: Order, artifact: Artifact, filling: Filling) -> torch.nn.Mod
     return model
 
 
-def _by_shape(order: Order, artifact: Artifact, filling: Filling) -> torch.nn.Module:
+def _by_shape(order: Order, artifact: Artifact, filling: Filling, steps: _Steps) -> torch.nn.Module:
     with compat.building(order.model_config, order.device):
         model = order.make()
+    steps.end("build")
     with compat.finishing(order.model_config):
         compat.fill_with_dummies(order.loader.load_config, model, order.model_config)
         order.finish(model)
     model.eval()
+    steps.end("finish")
     compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
     walked = look_at(model)
     _require_none(snapshot.layout_differences(walked, artifact), artifact)
+    steps.end("compare")
     filling.fill(snapshot.destinations(walked))
+    steps.end("fill")
     _require_none(snapshot.value_differences(_with_values(model, walked, artifact), artifact), artifact)
     return model
 
 
-def _by_loaded(order: Order, artifact: Artifact, filling: Filling) -> torch.nn.Module:
+def _by_loaded(order: Order, artifact: Artifact, filling: Filling, steps: _Steps) -> torch.nn.Module:
     with compat.building(order.model_config, order.device):
         model = order.make()
+    steps.end("build")
     with compat.finishing(order.model_config):
         walked = look_at(model)
+        steps.end("compare")
         filling.fill(snapshot.destinations(walked))
+        steps.end("fill")
         compat.set_flags(model, artifact.scalars["coldsnap.scalars"])
         snapshot.restore_host(walked, artifact)
         _require_none(snapshot.differences(look_at(model), artifact), artifact)
+        steps.end("compare")
         order.finish(model)
     compat.release_memory()
+    steps.end("finish")
     return model.eval()
 
 

@@ -41,7 +41,7 @@ def _ranks(start: Start) -> tuple[Start, Start]:
         ({"is_moe": True, "whole": True}, True),
         ({"data": 2}, False),  # a version that does not say: replicas that differ are refused by their bytes
     ],
-    ids=str,
+    ids=["dense", "experts of one", "experts", "experts in a context", "whole experts", "unknown"],
 )
 def test_where_the_place_among_tensors_does_not_name_a_rank_s_weights(experts: dict[str, int], spread: bool) -> None:
     from coldsnap.adapters.vllm import compat

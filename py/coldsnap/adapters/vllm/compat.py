@@ -288,9 +288,12 @@ def wait_for(device: torch.device) -> None:
 
 
 def release_memory() -> None:
-    """What nobody refers to goes back to the device; takes some tenths of a second with all that an engine has imported."""
-    gc.collect()
+    """What nobody refers to goes back to the device, which the engine is about to measure; host memory can wait.
+
+    Takes some tenths of a second with all that an engine has imported.
+    """
     if hasattr(torch, "accelerator") and torch.accelerator.is_available():
+        gc.collect()
         torch.accelerator.empty_cache()
 
 

@@ -97,6 +97,8 @@ def table(results: dict[str, Any]) -> str:
     """Make the Markdown of one results file: a line for machine and run, a row per case."""
     if "capture_start" in results:
         return _starts(results)
+    if "cells" in results:
+        return _matrix(results)
     return _rounds(results) if "rows" in results else _cases(results)
 
 
@@ -171,6 +173,22 @@ def _starts(results: dict[str, Any]) -> str:
         seconds = [_mean(samples) for samples in (weights, case["loading_s"], case["engine_s"])]
         rows.append([case["load_format"], case["cache"], *seconds, str(len(case["engine_s"]))])
     titles = ["load format", "cache", "weights, s", "model loading, s", "whole engine, s", "starts"]
+    return _markdown(head, titles, rows)
+
+
+def _matrix(results: dict[str, Any]) -> str:
+    """Of `bench/vllm_startup_matrix.py`: seconds from the spawn until a start was ready, by topology."""
+    count = max(len(cell["ready_s"]) for cell in results["cells"])
+    versions = results["machine"]["versions"]
+    head = f"{_machine(results)}; vLLM {versions['vllm']}, commit {_short(results['commit'])}, medians of {count}."
+    rows = []
+    for cell in results["cells"]:
+        where = [cell[name] for name in ("case", "load_format", "caches", "pages")]
+        medians = [
+            f"{statistics.median(cell[name]):.2f}" if cell[name] else "-" for name in ("ready_s", "first_token_s")
+        ]
+        rows.append([*where, *medians])
+    titles = ["case", "load format", "engine caches", "page cache", "ready, s", "first token, s"]
     return _markdown(head, titles, rows)
 
 

@@ -137,9 +137,32 @@ def test_metrics_tell_of_the_container_beside(cluster: Cluster) -> None:
     assert done.status == 0, done.output
     with pod.running("metrics") as process:
         text = awaited(pod.volumes["metrics"] / "coldsnap.prom")
+        until_it_rests(process)
         assert end(process) == 0
     assert 'coldsnap_last_ok{operation="verify"} 1\n' in text
     assert "coldsnap_quarantined_artifacts 0\n" in text
+
+
+def until_it_rests(process: subprocess.Popen[bytes]) -> None:
+    """Wait until a container's shell is between two rounds of its loop."""
+    end = time.monotonic() + _LIMIT_S
+    while "sleep" not in [comm for child in children(process.pid) for comm in map(name_of, children(child))]:
+        assert time.monotonic() < end, "the shell did not come to its sleep"
+        time.sleep(0.02)
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return []
+
+
+def name_of(pid: int) -> str:
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def awaited(path: pathlib.Path) -> str:

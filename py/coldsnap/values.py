@@ -28,7 +28,7 @@ def canonical(value: Any, what: str) -> str:
     """
     if value is not None and not isinstance(value, Mapping):
         raise errors.RequestInvalidError(f"read {what}: it is a {type(value).__name__}", remedy="give a dict")
-    text = json.dumps(_encoded(value or {}, what, 0), ensure_ascii=False)
+    text = json.dumps(encoded(value or {}, what), ensure_ascii=False)
     try:
         text.encode()
         found: str = load_native().canonical_object(text)
@@ -37,6 +37,15 @@ def canonical(value: Any, what: str) -> str:
         raise errors.RequestInvalidError(f"read {what}: a string is no UTF-8 ({cause.reason})") from cause
     except errors.RequestInvalidError as cause:
         raise errors.RequestInvalidError(f"read {what}: {cause.message}", remedy=cause.remedy) from cause
+
+
+def encoded(value: Any, what: str) -> Any:
+    """What the canonical text of a value says, to be compared with what was read from one.
+
+    Raises:
+        RequestInvalidError: It holds what the format has no text for; the message names the place.
+    """
+    return _encoded(value, what, 0)
 
 
 def digest_of(canonical_json: str) -> str:

@@ -24,7 +24,7 @@ from coldsnap.adapters.walker import NOT_ALLOWED, Slot, Walked
 from coldsnap.artifact import Artifact, TensorInfo, load_native
 from coldsnap.layout import steps
 from coldsnap.sources import sources_of
-from coldsnap.values import canonical
+from coldsnap.values import encoded
 
 HOST_BYTES = 64 << 10  # of all tensors in host memory beside a model on a GPU; a manifest is no place for more
 _SHOWN = 5
@@ -136,7 +136,7 @@ def value_differences(walked: Walked, artifact: Artifact) -> list[str]:
     """The part of `differences` that values decide: of Python, and of what was not entered."""
     scalars = artifact.scalars
     found = list(_host_differences(walked, scalars.get("coldsnap.host", {})))
-    now = json.loads(canonical(_scalars(walked, host=False), "the model's scalars"))
+    now = encoded(_scalars(walked, host=False), "the model's scalars")
     for key, kind in (("scalars", "value"), ("opaque", "type"), ("missing", "place")):
         found += _dict_differences(now[f"coldsnap.{key}"], scalars.get(f"coldsnap.{key}", {}), kind)
     return found

@@ -195,11 +195,11 @@ def _digest(data: bytes | bytearray) -> str:
 def module_attributes(module: torch.nn.Module) -> Iterator[Part]:
     """What stands in a module's ``__dict__`` beside its parameters, buffers and submodules, by name."""
     own = vars(module)
+    registered: set[str] = set().union(*(own.get(registry, ()) for registry in ("_parameters", "_buffers", "_modules")))
     for name in sorted(own):
         if name in _REGISTRIES or (name in _MODULE_OWN and not own[name]):
             continue
-        registered = any(name in own.get(registry, ()) for registry in ("_parameters", "_buffers", "_modules"))
-        yield Part(f".__dict__[{name!r}]" if registered else f".{name}", own[name])
+        yield Part(f".__dict__[{name!r}]" if name in registered else f".{name}", own[name])
 
 
 def described(value: Any) -> str:

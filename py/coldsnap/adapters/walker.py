@@ -119,7 +119,8 @@ class _Place(NamedTuple):
 
     def inside(self, part: kinds.Part, role: str = "inner") -> _Place:
         path = f"{self.path}{part.suffix}" if self.path else part.suffix.removeprefix(".")
-        return self._replace(path=path, role=role, ordered=self.ordered and part.ordered)
+        # One for each value of a model, so made at once, and not by `_replace`.
+        return _Place(path, role, self.left_out, self.quiet, self.ordered and part.ordered, self.depth)
 
 
 class _Walk:

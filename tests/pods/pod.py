@@ -156,11 +156,11 @@ class Pod:
         order = layers / "container.json"
         order.write_text(json.dumps(self._order(container, list(more), command, layers)))
         enter = os.path.join(os.environ["RUNFILES_ROOT"], "tests", "pods", "enter.py")
-        process = subprocess.Popen(["unshare", *_ENTER, sys.executable, enter, str(order)], **streams)
-        try:
-            yield process
-        finally:
-            end(process, signal.SIGKILL)
+        with subprocess.Popen(["unshare", *_ENTER, sys.executable, enter, str(order)], **streams) as process:
+            try:
+                yield process
+            finally:
+                end(process, signal.SIGKILL)
 
     def _order(self, name: str, more: list[str], command: Sequence[str], layers: pathlib.Path) -> dict[str, Any]:
         every = [*self._spec.get("initContainers", []), *self._spec["containers"]]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.pods import manifests
-from tests.pods.pod import Cluster, Pod, apply_fs_group, end, listing
+from tests.pods.pod import Cluster, Pod, apply_fs_group, children_of, end, listing
 
 _USER = _GROUP = 1000660000
 _DAY_S = 86_400
@@ -146,16 +146,9 @@ def test_metrics_tell_of_the_container_beside(cluster: Cluster) -> None:
 def until_it_rests(process: subprocess.Popen[bytes]) -> None:
     """Wait until a container's shell is between two rounds of its loop."""
     end = time.monotonic() + _LIMIT_S
-    while "sleep" not in [comm for child in children(process.pid) for comm in map(name_of, children(child))]:
+    while "sleep" not in [name_of(each) for child in children_of(process.pid) for each in children_of(child)]:
         assert time.monotonic() < end, "the shell did not come to its sleep"
         time.sleep(0.02)
-
-
-def children(pid: int) -> list[int]:
-    try:
-        return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):  # it has ended
-        return []
 
 
 def name_of(pid: int) -> str:

@@ -274,10 +274,17 @@ def end(process: subprocess.Popen[bytes], by: signal.Signals = signal.SIGTERM) -
     """
     if process.poll() is None:
         # `unshare` ends once that process and all others of the namespace are gone.
-        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        for child in children or [process.pid]:
-            os.kill(int(child), by)
+        for child in children_of(process.pid) or [process.pid]:
+            os.kill(child, by)
     return process.wait(_LIMIT_S)
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process started and that are there; none once it has ended."""
+    try:
+        return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _require_known(spec: Spec, known: set[str], what: str) -> None:

@@ -128,7 +128,9 @@ def _by_meta(order: Order, artifact: Artifact, filling: Filling, steps: _Steps) 
         # What finishing made anew, inside kernels say, gets its bytes as well.
         rest = {path: tensor for path, tensor in snapshot.destinations(finished).items() if path not in first}
         if rest.keys() & set(artifact):
+            steps.end("compare")
             filling.fill({path: tensor for path, tensor in rest.items() if path in artifact}, partial=True)
+            steps.end("refill")
         _require_none(snapshot.differences(_with_values(model, finished, artifact), artifact), artifact)
     return model
 

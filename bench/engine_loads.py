@@ -259,7 +259,7 @@ def _document(
             "cache": row.state,
             **{name: [start.get(name) for start in row.starts] for name in _FIGURES},
             "routes": row.starts[-1]["routes"] if row.starts else None,
-            "lines": row.starts[-1]["lines"] if row.starts else [],
+            "lines": [start["lines"] for start in row.starts],
             "residency_before": row.residency_before,
             "out": row.out or None,
         }

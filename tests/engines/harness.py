@@ -193,7 +193,7 @@ class Place:
         root = os.environ["RUNFILES_ROOT"]
         subject = "tests/engines/sleeper.py" if start.steps else "bench/engines/child.py"
         program = [os.path.join(root, "bench", "engines", "one_start.py"), os.path.join(root, subject)]
-        with _running([*program, str(order), str(answer)], self.environment(start, folder), log) as process:
+        with running([*program, str(order), str(answer)], self.environment(start, folder), log) as process:
             try:
                 status = process.wait(_LIMIT_S)
             except subprocess.TimeoutExpired:
@@ -234,7 +234,7 @@ class Place:
             option = "--" + name.replace("_", "-")
             text = json.dumps(value) if isinstance(value, dict) else str(value)
             command += [option] if value is True else [option, text]
-        with _running(command, self.environment(start, folder), folder / "log") as process:
+        with running(command, self.environment(start, folder), folder / "log") as process:
             yield Server(port, str(start.model), folder), process
 
 
@@ -301,7 +301,7 @@ class Server:
         end, statuses = time.monotonic() + _LIMIT_S, []
         while time.monotonic() < end and process.poll() is None and statuses[-1:] != [200]:
             try:
-                with urllib.request.urlopen(self._url("/health"), timeout=5) as answer:
+                with urllib.request.urlopen(self.url("/health"), timeout=5) as answer:
                     statuses.append(answer.status)
             except urllib.error.HTTPError as answer:
                 statuses.append(answer.code)
@@ -321,20 +321,18 @@ class Server:
             "temperature": 0,
         }
         request = urllib.request.Request(
-            self._url("/v1/completions"), json.dumps(asked).encode(), {"Content-Type": "application/json"}
+            self.url("/v1/completions"), json.dumps(asked).encode(), {"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=60) as response:
             choice = json.load(response)["choices"][0]
         return tuple(choice["token_ids"]), sum(choice["logprobs"]["token_logprobs"])
 
-    def _url(self, path: str) -> str:
+    def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
 
 @contextlib.contextmanager
-def _running(
-    command: list[str], environment: Mapping[str, str], log: pathlib.Path
-) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: list[str], environment: Mapping[str, str], log: pathlib.Path) -> Iterator[subprocess.Popen[bytes]]:
     """A Python process whose children end with it, in a process group of its own."""
     with log.open("wb") as out:
         process = subprocess.Popen(

@@ -4,7 +4,8 @@ while one builds its model, so that this start does.
 One daemon thread reads one piece at a time. For a later start it does so in the idle class of I/O, and then rests for as
 long as the piece took: not every I/O scheduler knows classes, and half of the drive is left to others by every one. Its
 processor priority stays as it is: a thread that is held back while it has the interpreter's lock would hold the engine's
-own threads back. For a start that waits it neither rests nor stands back, and asks for the next piece ahead.
+own threads back. For a start that waits it neither rests nor stands back, and its pieces are larger: the start is busy
+building a model in Python, and after each piece this thread waits for the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ from coldsnap import errors, settings
 from coldsnap.artifact import Artifact, load_native
 
 PIECE_BYTES = 8 * settings.MIB
+# So large, it is as fast beside a thread that never rests as without one; by pieces of 8 MiB it was a third of that
+# (bench/results/read-ahead-2-cores.json). Larger ones would only make `stop` wait longer.
+SOON_PIECE_BYTES = 64 * settings.MIB
+_BUFFER_BYTES = settings.MIB  # of the processor's cache: what is read is not looked at
 MOSTLY_RESIDENT = 0.9  # of the blob: the rest is not worth a thread
-_PIECES_PER_LOOK = 16  # at the memory that is available
+_LOOK_BYTES = 128 * settings.MIB  # between two looks at the memory that is available
 _LONGEST_REST_S = 1.0
 _MEMINFO = Path("/proc/meminfo")
 _BLOB = "weights.safetensors"
@@ -91,29 +96,34 @@ class KeepCached:
 
     def _bring_in(self, native: Any, note: str) -> tuple[str, str]:
         """Read what is not there; ``native`` keeps the descriptor open. Returns how it ended."""
-        total, read_bytes = native.blob_bytes, 0
-        buffer = memoryview(bytearray(min(PIECE_BYTES, total)))
-        for index, offset in enumerate(range(0, total, PIECE_BYTES)):
-            if self.setting.value == "auto" and index % _PIECES_PER_LOOK == 0 and (why := _why_no_room(total)):
-                return "keep_cached_no_room", f"{why}; stopped after {offset} bytes"
+        total, read_bytes, looked = native.blob_bytes, 0, -_LOOK_BYTES
+        piece_bytes = SOON_PIECE_BYTES if self._soon else PIECE_BYTES
+        buffer = memoryview(bytearray(_BUFFER_BYTES))
+        for offset in range(0, total, piece_bytes):
+            if self.setting.value == "auto" and offset - looked >= _LOOK_BYTES:
+                looked = offset
+                if why := _why_no_room(total):
+                    return "keep_cached_no_room", f"{why}; stopped after {offset} bytes"
             begin = time.monotonic()
-            piece = buffer[: min(PIECE_BYTES, total - offset)]
-            if not _is_resident(native, offset, len(piece)):
-                if self._soon:
-                    os.posix_fadvise(native.blob_fd, offset + len(piece), PIECE_BYTES, os.POSIX_FADV_WILLNEED)
-                _read(native.blob_fd, piece, offset)
-                read_bytes += len(piece)
-            if self._stop.wait(0 if self._soon else min(time.monotonic() - begin, _LONGEST_REST_S)):
-                return "keep_cached_stopped", f"stopped after {offset + len(piece)} of {total} bytes of {_BLOB}"
+            nbytes = min(piece_bytes, total - offset)
+            if not _is_resident(native, offset, nbytes):
+                _read(native.blob_fd, buffer, offset, nbytes)
+                read_bytes += nbytes
+            if self._stopped(begin):
+                return "keep_cached_stopped", f"stopped after {offset + nbytes} of {total} bytes of {_BLOB}"
         return "keep_cached", f"{read_bytes} of {total} bytes of {_BLOB} were read into the page cache{note}"
+
+    def _stopped(self, begin: float) -> bool:
+        """After a piece: whether that was the last one. Rests first where nobody waits for the next."""
+        return self._stop.is_set() if self._soon else self._stop.wait(min(time.monotonic() - begin, _LONGEST_REST_S))
 
 
 def keep(artifact: Artifact, environ: Mapping[str, str] = os.environ, *, soon: bool = False) -> KeepCached:
     """Bring an artifact's blob into the page cache in the background, where COLDSNAP_KEEP_CACHED wants it there.
 
-    For engine adapters, once the engine is ready, or while it builds its model. ``no``: never. ``yes``: always. ``auto``: unless nine tenths of it are
-    there, or it is more than half of what memory cgroup and machine have available, divided by the local ranks. Both
-    count the page cache as available. A file that is put in the blob's place meanwhile is left alone.
+    For engine adapters, once the engine is ready, or while it builds its model. ``no``: never. ``yes``: always. ``auto``:
+    unless nine tenths of it are there, or it is more than half of what memory cgroup and machine have available, divided by
+    the local ranks. Both count the page cache as available. A file that is put in the blob's place meanwhile is left alone.
 
     Args:
         artifact: An opened artifact; it may be closed while the reader runs.
@@ -132,7 +142,8 @@ def keep(artifact: Artifact, environ: Mapping[str, str] = os.environ, *, soon: b
             return KeepCached(setting, "keep_cached_resident", f"{resident:.3f} of {_BLOB} is in the page cache")
         if why := _why_no_room(native.blob_bytes):
             return KeepCached(setting, "keep_cached_no_room", why)
-    doing = f"{native.blob_bytes} bytes of {_BLOB} are being read into the page cache, {PIECE_BYTES} at a time"
+    pieces = SOON_PIECE_BYTES if soon else PIECE_BYTES
+    doing = f"{native.blob_bytes} bytes of {_BLOB} are being read into the page cache, {pieces} at a time"
     kept = KeepCached(setting, "keep_cached", doing, soon=soon)
     kept._start(native)
     return kept
@@ -180,12 +191,12 @@ def _is_resident(native: Any, offset: int, nbytes: int) -> bool:
         return False
 
 
-def _read(fd: int, piece: memoryview, offset: int) -> None:
-    """Ask for the whole piece at once, and wait until it is there."""
-    os.posix_fadvise(fd, offset, len(piece), os.POSIX_FADV_WILLNEED)
+def _read(fd: int, buffer: memoryview, offset: int, nbytes: int) -> None:
+    """Read a piece with as few calls as it takes, all of it into the same buffer again and again."""
     done = 0
-    while done < len(piece):
-        got = os.preadv(fd, [piece[done:]], offset + done)
+    while done < nbytes:
+        whole, rest = divmod(nbytes - done, len(buffer))
+        got = os.preadv(fd, [*[buffer] * whole, buffer[:rest]], offset + done)
         if got == 0:
             raise errors.DataLossError(f"the file ends after {offset + done} bytes", stage="file")
         done += got

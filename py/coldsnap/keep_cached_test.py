@@ -174,11 +174,11 @@ class Gate:
         self._read = keep_cached._read
         monkeypatch.setattr(keep_cached, "_read", self.read)
 
-    def read(self, fd: int, piece: memoryview, offset: int) -> None:
+    def read(self, *piece: Any) -> None:
         self.arrived.set()
         self.opened.wait(WAIT_S)
         self.pieces += 1
-        self._read(fd, piece, offset)
+        self._read(*piece)
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 def test_room_that_goes_away_ends_it(
     path: pathlib.Path, limits: dict[str, Any], gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keep_cached, "_PIECES_PER_LOOK", 1)
+    monkeypatch.setattr(keep_cached, "_LOOK_BYTES", 1)
     kept = keep(path)
     assert gate.arrived.wait(WAIT_S)
     limits["memory_headroom_bytes"] = 1000
@@ -224,8 +224,9 @@ def test_a_stop_is_heard_while_it_rests(
 
 
 def test_for_who_waits_it_neither_rests_nor_stands_back(
-    path: pathlib.Path, limits: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    path: pathlib.Path, limits: dict[str, Any], gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gate.opened.set()
     monkeypatch.setattr(keep_cached.time, "monotonic", iter(range(0, 10**6, 10**4)).__next__)
     monkeypatch.setattr(keep_cached, "_LONGEST_REST_S", 10**6)
     monkeypatch.setattr(keep_cached, "_enter_idle_class", lambda: pytest.fail("the thread stood back"))
@@ -234,6 +235,10 @@ def test_for_who_waits_it_neither_rests_nor_stands_back(
     assert kept.wait(WAIT_S)
     assert kept.reason["code"] == "keep_cached"
     assert resident(path) > WARM
+    nbytes = blob_of(path).stat().st_size
+    assert (
+        gate.pieces == 1 < nbytes // keep_cached.PIECE_BYTES < keep_cached.SOON_PIECE_BYTES // keep_cached.PIECE_BYTES
+    )
 
 
 def test_a_forked_child_has_no_reader_and_waits_for_none(
@@ -308,7 +313,7 @@ keep_cached = sys.modules["coldsnap.keep_cached"]
 atexit.register(lambda: print(kept.wait(0), kept.reason["code"]))
 known = threading.Event()
 keep_cached._is_resident = lambda native, offset, nbytes: False
-keep_cached._read = lambda fd, piece, offset: known.wait() and kept._stop.wait()
+keep_cached._read = lambda *piece: known.wait() and kept._stop.wait()
 kept = coldsnap.keep_cached(coldsnap.open(sys.argv[1]), {"COLDSNAP_KEEP_CACHED": "yes"})
 known.set()
 """

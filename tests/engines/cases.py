@@ -17,9 +17,9 @@ _LINES = {
     "restored": rf"coldsnap: restored {_SPEED} verified crc32\+sha256$",
 }
 _STEPS = {
-    "meta": ["build", "memory", "fill", "compare", "finish"],
-    "shape": ["build", "finish", "compare", "fill"],
-    "loaded": ["build", "compare", "fill", "finish"],
+    "meta": ["decide", "build", "memory", "fill", "compare", "finish", "conclude"],
+    "shape": ["decide", "build", "finish", "compare", "fill", "conclude"],
+    "loaded": ["decide", "build", "compare", "fill", "finish", "conclude"],
 }
 _BARS = {"captured": [], "restored": ["100"]}
 

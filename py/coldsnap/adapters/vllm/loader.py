@@ -34,7 +34,7 @@ from coldsnap.adapters.verdict import Outcome, Part, Ranks
 from coldsnap.adapters.vllm import compat, engine, identity, lines, live, pool, started
 from coldsnap.adapters.vllm.capture import Capture
 from coldsnap.adapters.vllm.kept import keep, remember
-from coldsnap.adapters.vllm.restore import Order, progress_bar, restore, strategies
+from coldsnap.adapters.vllm.restore import Order, Steps, progress_bar, restore, strategies
 from coldsnap.adapters.vllm.started import Started
 from coldsnap.artifact import Artifact
 from coldsnap.settings import Setting
@@ -90,11 +90,13 @@ class _Start:
         self._ranks: Ranks = compat.ranks()
         self._shard = compat.shard_of(vllm_config)
         self._identity: dict[str, Any] | None = None
+        self._steps = Steps()
 
     def model(self) -> torch.nn.Module:
         found = self._found()
         joint = verdict.before_building(self._ranks, self._part(found))
         if joint.artifact and found.artifact is not None:
+            self._steps.end("decide")
             with found.artifact as artifact:
                 return self._restored(artifact, joint.token)
         if found.artifact is not None:  # another rank can't
@@ -155,7 +157,7 @@ class _Start:
         with progress_bar(self._ranks.rank == 0 and self._loader.load_config.use_tqdm_on_load) as progress:
             order = Order(self._loader, self._vllm_config, self._model_config, self._prefix, self._device, progress)
             try:
-                model, receipt = restore(order, artifact)
+                model, receipt = restore(order, artifact, self._steps)
                 outcome = Outcome(nbytes=receipt.payload_bytes, seconds=receipt.wall_s)
             except Exception as failure:
                 outcome, cause = Outcome.of(failure), failure
@@ -174,6 +176,8 @@ class _Start:
         self._note(Did("restored", root), token, model, as_started)
         if self._ranks.rank == 0:
             _log.info("%s", lines.restored(receipt, *verdict.total(outcomes)))
+        self._steps.end("conclude")
+        _log.debug("coldsnap: of artifact %s: %s", root[:12], self._steps)
         return model
 
     def _note(

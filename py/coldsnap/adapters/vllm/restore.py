@@ -61,35 +61,8 @@ class Order:
         compat.finalize(model, self.model_config, self.device)
 
 
-def strategies() -> tuple[str, ...]:
-    """The strategies that this version of the engine can restore by."""
-    return ("meta", "shape", "loaded") if compat.knows_pre_processed() else ("shape", "loaded")
-
-
-def restore(order: Order, artifact: Artifact) -> tuple[torch.nn.Module, Receipt]:
-    """Build the model that an artifact was captured of.
-
-    Returns:
-        The finished model, and the receipt of its bytes.
-    Raises:
-        LayoutError: The model that this engine builds is not the captured one; the first differences are named.
-        As `coldsnap.hydrate` does; and whatever the engine raises. The model is not usable, and gone.
-    """
-    by = {"meta": _by_meta, "shape": _by_shape, "loaded": _by_loaded}[artifact.scalars[STRATEGY]]
-    device = "host" if order.device.type == "cpu" else f"cuda:{order.device.index}"
-    steps = _Steps()
-    with Filling(artifact, device, order.progress) as filling:
-        model = by(order, artifact, filling, steps)
-        assert filling.receipt is not None
-        steps.end("compare")
-        if filling.ahead is not None:
-            _log.debug("coldsnap: while the model was built: %s", filling.ahead.reason["detail"])
-        _log.debug("coldsnap: of artifact %s: %s", artifact.artifact_root[:12], steps)
-        return model, filling.receipt
-
-
-class _Steps:
-    """How long the steps of a restore took, for a line of the log: what the engine does is among them."""
+class Steps:
+    """How long the steps of a load that restores took, for a line of the log: what the engine does is among them."""
 
     def __init__(self) -> None:
         self._took: dict[str, float] = {}
@@ -105,7 +78,36 @@ class _Steps:
         return ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self._took.items())
 
 
-def _by_meta(order: Order, artifact: Artifact, filling: Filling, steps: _Steps) -> torch.nn.Module:
+def strategies() -> tuple[str, ...]:
+    """The strategies that this version of the engine can restore by."""
+    return ("meta", "shape", "loaded") if compat.knows_pre_processed() else ("shape", "loaded")
+
+
+def restore(order: Order, artifact: Artifact, steps: Steps) -> tuple[torch.nn.Module, Receipt]:
+    """Build the model that an artifact was captured of.
+
+    Args:
+        order: What is to be built.
+        artifact: The opened artifact.
+        steps: Get what this does; what was done before has ended there.
+    Returns:
+        The finished model, and the receipt of its bytes.
+    Raises:
+        LayoutError: The model that this engine builds is not the captured one; the first differences are named.
+        As `coldsnap.hydrate` does; and whatever the engine raises. The model is not usable, and gone.
+    """
+    by = {"meta": _by_meta, "shape": _by_shape, "loaded": _by_loaded}[artifact.scalars[STRATEGY]]
+    device = "host" if order.device.type == "cpu" else f"cuda:{order.device.index}"
+    with Filling(artifact, device, order.progress) as filling:
+        model = by(order, artifact, filling, steps)
+        assert filling.receipt is not None
+        steps.end("compare")
+        if filling.ahead is not None:
+            _log.debug("coldsnap: while the model was built: %s", filling.ahead.reason["detail"])
+        return model, filling.receipt
+
+
+def _by_meta(order: Order, artifact: Artifact, filling: Filling, steps: Steps) -> torch.nn.Module:
     with compat.building(order.model_config, "meta"):
         model = order.make()
     steps.end("build")
@@ -135,7 +137,7 @@ def _by_meta(order: Order, artifact: Artifact, filling: Filling, steps: _Steps) 
     return model
 
 
-def _by_shape(order: Order, artifact: Artifact, filling: Filling, steps: _Steps) -> torch.nn.Module:
+def _by_shape(order: Order, artifact: Artifact, filling: Filling, steps: Steps) -> torch.nn.Module:
     with compat.building(order.model_config, order.device):
         model = order.make()
     steps.end("build")
@@ -155,7 +157,7 @@ def _by_shape(order: Order, artifact: Artifact, filling: Filling, steps: _Steps)
     return model
 
 
-def _by_loaded(order: Order, artifact: Artifact, filling: Filling, steps: _Steps) -> torch.nn.Module:
+def _by_loaded(order: Order, artifact: Artifact, filling: Filling, steps: Steps) -> torch.nn.Module:
     with compat.building(order.model_config, order.device):
         model = order.make()
     steps.end("build")

@@ -195,7 +195,8 @@ class _Starter:
             "max_model_len": 512,
             **self._request.engine,
         }
-        asked, told = self._scratch / "request.json", self._scratch / "answer.json"
+        # A command line of its own for each load format, the same each time: coldsnap reads ahead by it.
+        asked, told = (self._scratch / f"{load_format}-{name}.json" for name in ("request", "answer"))
         asked.write_text(json.dumps({"engine": engine, "prompts": _PROMPTS, "tokens": _TOKENS}), encoding="utf-8")
         told.unlink(missing_ok=True)
         print(f"start {load_format}", flush=True)

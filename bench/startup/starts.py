@@ -146,9 +146,16 @@ class Starter:
             "VLLM_NO_USAGE_STATS": "1",
         }
 
+    def _port(self) -> int:
+        """The same for all servers of this folder, as long as nobody else takes it: it is part of their command line."""
+        kept = self._folder / "port"
+        port = free_port(int(kept.read_text()) if kept.exists() else 0)
+        kept.write_text(str(port))
+        return port
+
     def _construct(self, cell: Cell, variables: dict[str, str]) -> dict[str, Any]:
         """`vllm.LLM` in a process of its own."""
-        asked, told = self._scratch / "order.json", self._scratch / "answer.json"
+        asked, told = (self._folder / f"{cell.case}-{cell.load_format}-{name}.json" for name in ("order", "answer"))
         order = {"engine": self._order.arguments(cell), "prompts": self._order.prompts, "tokens": self._order.tokens}
         asked.write_text(json.dumps(order), encoding="utf-8")
         told.unlink(missing_ok=True)
@@ -166,7 +173,7 @@ class Starter:
 
     def _serve(self, cell: Cell, variables: dict[str, str]) -> dict[str, Any]:
         """The standard server, until it has answered all prompts."""
-        port = free_port()
+        port = self._port()
         options = self._order.arguments(cell) | {"host": "127.0.0.1", "port": port, "served_model_name": client.MODEL}
         command = [sys.executable, "-m", _SERVER, *options_of(options)]
         with Process(command, self._environment(cell, variables)) as process:
@@ -189,10 +196,16 @@ class Starter:
         return _told(process, stamps, [each.first_s - each.asked_s for each in answers], [each.ids for each in answers])
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on; somebody may take it meanwhile, and the server then says so."""
+def free_port(wanted: int = 0) -> int:
+    """A port of 127.0.0.1 that nobody listens on, the wanted one if it is free; somebody may take it meanwhile, and the
+    server then says so.
+    """
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 

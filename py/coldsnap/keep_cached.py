@@ -16,7 +16,7 @@ import platform
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,18 @@ class KeepCached:
         setting: The policy and who chose it, for a receipt.
     """
 
-    def __init__(self, setting: settings.Setting, code: str, detail: str, *, soon: bool = False) -> None:
+    def __init__(
+        self,
+        setting: settings.Setting,
+        code: str,
+        detail: str,
+        *,
+        soon: bool = False,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.setting = setting
         self._reason = (code, detail)
-        self._soon = soon
+        self._soon, self._wanted = soon, wanted
         self._pid = os.getpid()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -102,7 +110,7 @@ class KeepCached:
         for offset in range(0, total, piece_bytes):
             if self.setting.value == "auto" and offset - looked >= _LOOK_BYTES:
                 looked = offset
-                if why := _why_no_room(total):
+                if why := why_no_room(total):
                     return "keep_cached_no_room", f"{why}; stopped after {offset} bytes"
             begin = time.monotonic()
             nbytes = min(piece_bytes, total - offset)
@@ -115,10 +123,17 @@ class KeepCached:
 
     def _stopped(self, begin: float) -> bool:
         """After a piece: whether that was the last one. Rests first where nobody waits for the next."""
-        return self._stop.is_set() if self._soon else self._stop.wait(min(time.monotonic() - begin, _LONGEST_REST_S))
+        rest_s = 0.0 if self._soon else min(time.monotonic() - begin, _LONGEST_REST_S)
+        return self._stop.wait(rest_s) or not self._wanted()
 
 
-def keep(artifact: Artifact, environ: Mapping[str, str] = os.environ, *, soon: bool = False) -> KeepCached:
+def keep(
+    artifact: Artifact,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    soon: bool = False,
+    wanted: Callable[[], bool] = lambda: True,
+) -> KeepCached:
     """Bring an artifact's blob into the page cache in the background, where COLDSNAP_KEEP_CACHED wants it there.
 
     For engine adapters, once the engine is ready, or while it builds its model. ``no``: never. ``yes``: always. ``auto``:
@@ -129,6 +144,7 @@ def keep(artifact: Artifact, environ: Mapping[str, str] = os.environ, *, soon: b
         artifact: An opened artifact; it may be closed while the reader runs.
         environ: Where COLDSNAP_KEEP_CACHED is looked up.
         soon: Whether somebody waits for the blob: no pauses then, and not the idle class. Stop it before a restore.
+        wanted: Asked after each piece, in the reader's thread, whether there is to be another one.
     Raises:
         RequestInvalidError: The variable has an unknown value, or the artifact is closed.
     """
@@ -140,17 +156,17 @@ def keep(artifact: Artifact, environ: Mapping[str, str] = os.environ, *, soon: b
         resident = _residency(native)
         if resident >= MOSTLY_RESIDENT:
             return KeepCached(setting, "keep_cached_resident", f"{resident:.3f} of {_BLOB} is in the page cache")
-        if why := _why_no_room(native.blob_bytes):
+        if why := why_no_room(native.blob_bytes):
             return KeepCached(setting, "keep_cached_no_room", why)
     pieces = SOON_PIECE_BYTES if soon else PIECE_BYTES
     doing = f"{native.blob_bytes} bytes of {_BLOB} are being read into the page cache, {pieces} at a time"
-    kept = KeepCached(setting, "keep_cached", doing, soon=soon)
+    kept = KeepCached(setting, "keep_cached", doing, soon=soon, wanted=wanted)
     kept._start(native)
     return kept
 
 
-def _why_no_room(nbytes: int) -> str | None:
-    """Why a blob of ``nbytes`` should not be brought in; None where there is room.
+def why_no_room(nbytes: int) -> str | None:
+    """Why ``nbytes`` should not be brought into the page cache; None where there is room.
 
     The page cache counts as available, so the answer does not change because of what has been read.
     """

@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -56,6 +57,7 @@ class Start:
         image: Seed of an image that each prompt shows; 0: none.
         engine: More arguments of ``vllm.LLM``.
         steps: What is done with the engine before it ends, as `sleeper` takes it; none: it answers the prompts.
+        named: Starts of one name have the same command line; none: each has its own.
     """
 
     model: pathlib.Path
@@ -68,6 +70,7 @@ class Start:
     image: int = 0
     engine: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     steps: tuple[tuple[Any, ...], ...] = ()
+    named: str = ""
 
     def arguments(self) -> dict[str, Any]:
         """Of ``vllm.LLM``."""
@@ -149,7 +152,7 @@ class Place:
     def start(self, *starts: Start) -> list[Answer]:
         """Run starts beside each other, two at a time; answers in their order. A failed start is an answer, too."""
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(self._start, starts, [self._next() for _ in starts]))
+            return list(pool.map(self._start, starts, [self._next(start.named) for start in starts]))
 
     def environment(self, start: Start, folder: pathlib.Path) -> dict[str, str]:
         """All variables of a start's processes: nothing of the caller's but where programs are.
@@ -181,9 +184,11 @@ class Place:
             **start.environment,
         }
 
-    def _next(self) -> pathlib.Path:
+    def _next(self, named: str = "") -> pathlib.Path:
         self._count += 1
-        folder = self._folder / f"start-{self._count}"
+        folder = self._folder / (named or f"start-{self._count}")
+        if named and folder.exists():
+            shutil.rmtree(folder)
         folder.mkdir()
         return folder
 

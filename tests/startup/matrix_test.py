@@ -147,7 +147,7 @@ def test_a_port_in_use(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        monkeypatch.setattr(starts, "free_port", lambda: port)
+        monkeypatch.setattr(starts, "free_port", lambda wanted: port)
         assert run("--cases=serve-full", "--formats=auto", "--caches=cold", "--repeats=1") == 3
     (start,) = document(tmp_path)["starts"]
     assert "it was never ready: exit code 1: " in start["out"]

@@ -14,6 +14,7 @@ from coldsnap import errors, settings, store_place
 from coldsnap.settings import Setting
 
 KEY = "coldsnap"
+BACKEND = Setting("auto", "adapter-default")  # of restores and captures, where nobody chooses another
 WHEN, IDENTITIES = ("load", "ready", "asked"), ("content", "manifest")
 KNOWN = ("mode", "store", "artifact", "when", "identity", "control", "capture_rate")
 

@@ -16,17 +16,15 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from coldsnap import errors, settings
+from coldsnap import errors
+from coldsnap.adapters import early
+from coldsnap.adapters.configuration import BACKEND
 from coldsnap.artifact import Artifact
 from coldsnap.hydrate import Hydrator
 from coldsnap.keep_cached import KeepCached, keep
 from coldsnap.receipts import Receipt
-from coldsnap.settings import Setting
 
-BACKEND = Setting("auto", "adapter-default")
 FAILED = "keep_cached_failed"
-# These read past the page cache, whatever is in it.
-_PAST_THE_CACHE = ("direct", "gds")
 
 
 class Filling:
@@ -39,18 +37,23 @@ class Filling:
 
     Attributes:
         receipt: Of the first fill; None before that.
-        ahead: The reader that brings the blob into the page cache; None where the restore reads past it, or it can't be.
+        ahead: The reader that brings the blob into the page cache; None where the launch has one already, where the restore
+            reads past the page cache, or it can't be.
+        since_launch: Whether a reader that began with the launch is at work.
     """
 
     def __init__(self, artifact: Artifact, device: str, progress: Callable[[int, int], object] | None = None) -> None:
         self.receipt: Receipt | None = None
         self.ahead: KeepCached | None = None
+        self.since_launch = False
         self._artifact, self._device, self._progress = artifact, device, progress
         self._hydrator = Hydrator(backend=BACKEND)  # type: ignore[arg-type]  # an adapter's default
         self._preparing = threading.Thread(target=self._prepare, name="coldsnap-prepare")
 
     def __enter__(self) -> Filling:
-        self.ahead = _read_ahead(self._artifact)
+        self.since_launch = early.is_reading()
+        if not self.since_launch:
+            self.ahead = early.reader(self._artifact)
         self._preparing.start()
         return self
 
@@ -68,6 +71,7 @@ class Filling:
 
     def _end_preparing(self) -> None:
         self._preparing.join()
+        early.end()
         if self.ahead is not None:
             self.ahead.stop()
 
@@ -89,12 +93,3 @@ def for_the_next_start(opened: Callable[[], contextlib.AbstractContextManager[Ar
             return keep(artifact, os.environ).reason
     except errors.Error as cause:
         return {"code": FAILED, "detail": f"the blob is not brought into the page cache for the next start: {cause}"}
-
-
-def _read_ahead(artifact: Artifact) -> KeepCached | None:
-    """Start reading the blob, unless the restore will read past the page cache whatever is in it."""
-    with contextlib.suppress(errors.Error):  # the restore itself will say what is wrong, or do without
-        backend = settings.resolve({"backend": BACKEND}, os.environ)["backend"]
-        if backend.value not in _PAST_THE_CACHE:
-            return keep(artifact, os.environ, soon=True)
-    return None

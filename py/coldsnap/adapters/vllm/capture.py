@@ -20,6 +20,7 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from coldsnap import errors, store_place
 from coldsnap.adapters import coverage, snapshot, verdict
+from coldsnap.adapters.configuration import BACKEND
 from coldsnap.adapters.rank_capture import blob_bytes, captured, group_of, room
 from coldsnap.adapters.search import STRATEGY
 from coldsnap.adapters.verdict import Outcome, Ranks
@@ -31,7 +32,6 @@ from coldsnap.settings import Setting
 from coldsnap.store import Store
 
 STAGE = "coldsnap.stage"
-BACKEND = Setting("auto", "adapter-default")
 
 
 @dataclass

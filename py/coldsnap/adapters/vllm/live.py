@@ -15,7 +15,7 @@ from typing import Any
 from vllm.logger import init_logger
 
 from coldsnap import errors
-from coldsnap.adapters import oracle, sums
+from coldsnap.adapters import early, oracle, sums
 from coldsnap.adapters.configuration import Configuration
 from coldsnap.adapters.control_server import ControlServer, Tell
 from coldsnap.adapters.live import Did, Live, Plan
@@ -108,7 +108,10 @@ def built(core: Any) -> None:
         PolicyRefusedError, IoError: The control socket that was named can't be opened.
     """
     probation.ask(core)
-    if core.vllm_config.load_config.load_format != "coldsnap" or not engine.of_first_worker(core, is_prepared):
+    if core.vllm_config.load_config.load_format != "coldsnap":
+        early.forget()
+        return
+    if not engine.of_first_worker(core, is_prepared):
         return
     asks = engine.of_first_worker(core, waits) and engine.can_be_asked(core)
     engine.of_workers(core, begin, _said(core) if asks else None)

@@ -25,7 +25,7 @@ from vllm.logger import init_logger
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from coldsnap import errors
-from coldsnap.adapters import attempts, configuration, search, verdict
+from coldsnap.adapters import attempts, configuration, early, search, verdict
 from coldsnap.adapters.configuration import Configuration
 from coldsnap.adapters.filling import FAILED, for_the_next_start
 from coldsnap.adapters.live import Did
@@ -70,9 +70,12 @@ class ColdsnapLoader(BaseModelLoader):
         found = configuration.resolve(self.load_config.model_loader_extra_config, os.environ)
         loader = compat.own_loader(self.load_config)
         why = "the mode is off" if found.mode.value == "off" else ""
-        if not why and compat.loads_without_others(vllm_config, model_config):
+        if why:
+            early.forget()
+        elif compat.loads_without_others(vllm_config, model_config):
             why = "drafts in a pipeline are loaded by one rank alone"
         if why:
+            early.end()
             _log.info("coldsnap: loading normally: %s", why)
             return loader.load_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
         return _Start(found, loader, vllm_config, model_config, prefix).model()
@@ -191,12 +194,16 @@ class _Start:
         """Leave word of the engine's target model, for when the engine is there."""
         if self._model_config is not self._vllm_config.model_config:
             return
-        if as_started is not None:
+        if as_started is None:
+            early.forget()
+        else:
+            early.note(as_started.path, self._shard)
             started.note(as_started, model, pool.in_use(self._device))
         live.prepare(self._configuration, str(self._model_config.model), did, token, capture, keep)
 
     def _loaded(self, joint: Part) -> torch.nn.Module:
         """The engine's own load, with a capture where that makes sense."""
+        early.end()  # it reads other files
         first = self._ranks.rank == 0
         if first:
             _log.info("coldsnap: loading normally: %s", joint.why)

@@ -1,7 +1,7 @@
 """The entry point ``vllm.general_plugins``: vLLM calls it in each of its processes, more than once.
 
-It tells vLLM the load format, and who is to be told of a finished engine, and does nothing else: no CUDA, and no setting is
-read.
+It has the weights that the launch will probably ask for read ahead, tells vLLM the load format, and who is to be told of a
+finished engine, and does nothing else: no CUDA.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ LOAD_FORMAT = "coldsnap"
 
 def register() -> None:
     """Make ``--load-format coldsnap`` known."""
+    from coldsnap.adapters import early
+
+    early.begin()  # before vLLM's loaders are imported
     from vllm.model_executor import model_loader
 
     from coldsnap.adapters.vllm import engine, live

@@ -104,6 +104,8 @@ def restore(order: Order, artifact: Artifact, steps: Steps) -> tuple[torch.nn.Mo
         steps.end("compare")
         if filling.ahead is not None:
             _log.debug("coldsnap: while the model was built: %s", filling.ahead.reason["detail"])
+        elif filling.since_launch:
+            _log.debug("coldsnap: while the model was built: a reader that began with the launch went on")
         return model, filling.receipt
 
 

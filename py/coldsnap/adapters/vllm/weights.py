@@ -14,7 +14,7 @@ import torch
 
 from coldsnap import errors, quarantine
 from coldsnap.adapters import coverage, in_place, snapshot
-from coldsnap.adapters.filling import BACKEND
+from coldsnap.adapters.configuration import BACKEND
 from coldsnap.adapters.search import STRATEGY
 from coldsnap.adapters.vllm import compat, identity, pool, started
 from coldsnap.adapters.vllm.restore import look_at

@@ -74,6 +74,7 @@ class Starter:
 
     def __init__(self, order: Order, folder: Path, scratch: Path, temporary: Path) -> None:
         self._order, self._folder, self._scratch, self._temporary = order, folder, scratch, temporary
+        folder.mkdir(parents=True, exist_ok=True)
 
     def start(self, cell: Cell, *, prepares: bool = False) -> dict[str, Any]:
         """Run one start.

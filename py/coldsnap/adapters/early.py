@@ -141,8 +141,9 @@ class _Ear:
     @staticmethod
     def at(name: str) -> bool:
         """Whether there is one of this name."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mouth:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mouth:
             return bool(name) and mouth.connect_ex("\0" + name) == 0
+        return False
 
     @staticmethod
     def tell(name: str) -> None:

@@ -278,6 +278,21 @@ def test_an_artifact_that_is_gone_is_nobody_s_failure(
     assert not early.is_reading(environ)
 
 
+def test_without_sockets_nothing_is_read_and_nobody_fails(
+    path: pathlib.Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early.note(str(path), SHARD, environ)
+
+    def refused(*kind: object) -> None:
+        raise PermissionError(1, "not here")
+
+    monkeypatch.setattr(early.socket, "socket", refused)
+    assert early.begin(environ) == []
+    environ[early._MARK] += "somebody"
+    assert not early.is_reading(environ)
+    early.end(environ)
+
+
 def test_a_state_folder_that_can_t_be_written_is_nobody_s_failure(path: pathlib.Path, environ: dict[str, str]) -> None:
     environ["COLDSNAP_STATE_DIR"] = "/proc/none"
     early.note(str(path), SHARD, environ)

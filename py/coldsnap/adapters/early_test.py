@@ -15,6 +15,7 @@ import pytest
 
 import coldsnap
 from coldsnap import _native, settings
+from coldsnap._bench import cache
 from coldsnap.adapters import early
 from coldsnap.adapters.filling import Filling
 
@@ -39,16 +40,10 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
     """An artifact whose blob is not in the page cache."""
     path = tmp_path / "artifact"
     coldsnap.capture(WEIGHTS, path)
-    make_cold(path)
+    residency = cache.make_cold(blob_of(path))
+    if not cache.is_cold(residency):
+        pytest.skip(f"the test's folder keeps its files in memory: residency {residency}")
     return path
-
-
-def make_cold(path: pathlib.Path) -> None:
-    with blob_of(path).open("rb") as blob:
-        os.fsync(blob.fileno())
-        os.posix_fadvise(blob.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if resident(path) > COLD:
-        pytest.skip("the test's folder keeps its files in memory")
 
 
 def blob_of(path: pathlib.Path) -> pathlib.Path:

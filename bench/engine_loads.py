@@ -217,7 +217,7 @@ class _Starter:
             return {"out": f"exit code {done.returncode}: " + " | ".join(text[-3:])[:600]}
         found: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
         receipt = self._receipt("hydrate") if load_format == "coldsnap" else {}
-        log = done.stdout + done.stderr
+        log = (done.stdout + done.stderr).replace(str(self._scratch), "WORK")  # no path of the machine is kept
         return found | {
             "loading_s": _last(_LOADING, log),
             "weights_s": _last(_WEIGHTS, log),

@@ -112,7 +112,7 @@ def _cases(results: dict[str, Any]) -> str:
     count = max(len(case["samples_s"]) for case in results["cases"])
     extents = (results.get("request") or {}).get("extents")
     payload = f"{format_size(results['payload_bytes'])}{f' in {extents:,} extents' if extents else ''}"
-    head = f"{_machine(results)}; payload {payload}, commit {_short(results['commit'])}, medians of {count}."
+    head = f"{_machine(results)}; payload {payload}, commit {_short(results['commit'])}, {_samples(count)}."
     return _markdown(head, titles, rows)
 
 
@@ -180,16 +180,22 @@ def _matrix(results: dict[str, Any]) -> str:
     """Of `bench/vllm_startup_matrix.py`: seconds from the spawn until a start was ready, by topology."""
     count = max(len(cell["ready_s"]) for cell in results["cells"])
     versions = results["machine"]["versions"]
-    head = f"{_machine(results)}; vLLM {versions['vllm']}, commit {_short(results['commit'])}, medians of {count}."
+    head = f"{_machine(results)}; vLLM {versions['vllm']}, commit {_short(results['commit'])}, {_samples(count)}."
     rows = []
     for cell in results["cells"]:
         where = [cell[name] for name in ("case", "load_format", "caches", "pages")]
-        medians = [
-            f"{statistics.median(cell[name]):.2f}" if cell[name] else "-" for name in ("ready_s", "first_token_s")
-        ]
-        rows.append([*where, *medians])
-    titles = ["case", "load format", "engine caches", "page cache", "ready, s", "first token, s"]
+        weights = [each for each in cell["phases_s"]["weights"] if each is not None]
+        rows.append([*where, *map(_median, (weights, cell["ready_s"], cell["first_token_s"]))])
+    titles = ["case", "load format", "engine caches", "page cache", "weights, s", "ready, s", "first token, s"]
     return _markdown(head, titles, rows)
+
+
+def _samples(count: int) -> str:
+    return f"medians of {count}" if count > 1 else "one sample each"
+
+
+def _median(samples: list[float]) -> str:
+    return f"{statistics.median(samples):.2f}" if samples else "-"
 
 
 def _mean(samples: list[float | None]) -> str:

@@ -34,7 +34,8 @@ from coldsnap.keep_cached import KeepCached
 from coldsnap.keep_cached import keep as keep_cached
 from coldsnap.ranks import RankGroup, capture_rank
 from coldsnap.receipts import Receipt
-from coldsnap.store import Store, StoredArtifact
+from coldsnap.store import Store
+from coldsnap.stored import StoredArtifact
 from coldsnap.verify import verify
 from coldsnap.version import VERSION
 

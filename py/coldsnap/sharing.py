@@ -20,7 +20,8 @@ from typing import Any
 from coldsnap import errors
 from coldsnap.new_file import read_small
 from coldsnap.settings import LEAF_BYTES, MIB
-from coldsnap.store import Store, shard_folders
+from coldsnap.store import Store
+from coldsnap.stored import shard_folders
 
 # linux/fs.h: one source range and one destination; at most this much at a time (btrfs).
 _FIDEDUPERANGE = 0xC0189436

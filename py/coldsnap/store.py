@@ -16,45 +16,20 @@ import contextlib
 import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coldsnap import errors, records, settings
+from coldsnap import errors, settings, stored
 from coldsnap.artifact import Artifact, load_native, open_artifact, shard_names
-from coldsnap.new_file import make_folder, make_folders, read_small, remove_tree, replace_file, saying, sync_folder
+from coldsnap.new_file import make_folder, make_folders, remove_tree, saying, sync_folder
+from coldsnap.stored import StoredArtifact, shard_folders
 from coldsnap.values import canonical, digest_of
 from coldsnap.verify import verify
 
-FORMAT = 1
-CURRENT, INCOMING, TRASH, _LOCK = "current", ".incoming", ".trash", ".lock"
-_MAX_CURRENT_BYTES, _MAX_ARTIFACT_BYTES = 4096, 64 << 20
+INCOMING, TRASH, _LOCK = ".incoming", ".trash", ".lock"
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _BLOB = "weights.safetensors"
-_CURRENT_SCHEMA = records.record(artifact_root=records.text(records.HEX64), format=records.whole(FORMAT, FORMAT))
-
-
-class StoredArtifact(NamedTuple):
-    """One artifact of a store.
-
-    Attributes:
-        identity_digest: SHA-256 of its identity, in hex; with ``artifact_root`` it names the folder.
-        artifact_root: SHA-256 that names its content, in hex.
-        path: Its folder.
-        current: Whether `Store.open` gives this one for its identity.
-        nbytes: Bytes of its blobs; 0 where ``problem`` says why they are not known.
-        age_s: Seconds since it was published, by the clock of now.
-        problem: Why it can't be read; empty when its description can. `coldsnap.verify` looks at its data.
-    """
-
-    identity_digest: str
-    artifact_root: str
-    path: Path
-    current: bool
-    nbytes: int
-    age_s: float
-    problem: str
 
 
 class Published(NamedTuple):
@@ -114,9 +89,9 @@ class Store:
             IoError: It can't be read.
         """
         folder = self.folder_of(identity)
-        root = _current_root(folder)
+        root = stored.current_root(folder)
         while root is not None and not (folder / root).is_dir():
-            before, root = root, _current_root(folder)
+            before, root = root, stored.current_root(folder)
             if root == before and not (folder / root).is_dir():  # else it was captured again just now
                 return None
             # Another one became current, and this one was collected, in between.
@@ -153,11 +128,11 @@ class Store:
             IoError: A folder can't be read.
         """
         found = []
-        for folder in _digest_folders(self.path):
+        for folder in stored.digest_folders(self.path):
             current = None
             with contextlib.suppress(errors.FormatInvalidError):  # then none of them is the current one
-                current = _current_root(folder)
-            found += [_described(path, current) for path in _digest_folders(folder)]
+                current = stored.current_root(folder)
+            found += [stored.described(path, current) for path in stored.digest_folders(folder)]
         # What has no description may have been collected since its folder was listed.
         return [entry for entry in found if not entry.problem or entry.path.exists()]
 
@@ -237,7 +212,7 @@ class Store:
         if self.cap.value is None:
             return ()
         folder = self.folder_of_text(identity)
-        if not replace and _current_root(folder) is not None:
+        if not replace and stored.current_root(folder) is not None:
             return ()
         make_folders(self.path)
         with self._locked():
@@ -303,7 +278,7 @@ class Store:
                     removed = self._room_made(nbytes, folder.name)
                     self._move(incoming, shards, identity, capture, folder / root)
                 try:
-                    _point(folder, root)
+                    stored.point(folder, root)
                 except BaseException:
                     if not present:
                         self._trashed(folder / root, False)
@@ -313,7 +288,7 @@ class Store:
             return Published(root, folder / root, present, removed)
 
     def _refuse_another(self, folder: Path, root: str, replace: bool) -> None:
-        now = _current_root(folder)
+        now = stored.current_root(folder)
         if now in (None, root) or replace or not (folder / now).exists():
             return
         raise errors.ExistsError(
@@ -383,7 +358,7 @@ class Store:
                 return False
             with saying(f"move artifact {path.name} to {TRASH}", stage="publish"):
                 if current:
-                    os.unlink(path.parent / CURRENT)
+                    os.unlink(path.parent / stored.CURRENT)
                 os.rename(path, trash / f"{path.name}.{os.urandom(8).hex()}")
             sync_folder(path.parent, f"the folder of {path.name}")
         with contextlib.suppress(OSError):
@@ -412,68 +387,8 @@ def artifact_root(identity: str, shards: Sequence[str]) -> str:
         shards: Records of its shards, in any order.
     """
     rows = sorted((record["name"], record["shard_root"]) for record in map(json.loads, shards))
-    value = {"format": FORMAT, "identity": digest_of(identity), "shards": rows}
+    value = {"format": stored.FORMAT, "identity": digest_of(identity), "shards": rows}
     return digest_of(json.dumps(value, sort_keys=True, separators=(",", ":")))
-
-
-def _point(folder: Path, root: str) -> None:
-    """Make an artifact the current one; the caller has the store's lock."""
-    with saying(f"remove what a killed process left in {folder}", stage="publish"):
-        for path in folder.glob(f".{CURRENT}.*"):
-            path.unlink()
-    if _current_root(folder) != root:
-        text = json.dumps({"artifact_root": root, "format": FORMAT}, separators=(",", ":"))
-        replace_file(folder, CURRENT, text.encode())
-
-
-def _current_root(folder: Path) -> str | None:
-    path = folder / CURRENT
-    data = read_small(path, _MAX_CURRENT_BYTES)
-    if data is None:
-        return None
-    try:
-        root: str = records.load(data, _CURRENT_SCHEMA)["artifact_root"]
-    except ValueError as cause:
-        raise errors.FormatInvalidError(
-            f"read {path}: {cause}", stage="open", remedy="remove the file, and capture again or write it anew"
-        ) from cause
-    return root
-
-
-def _digest_folders(folder: Path) -> list[Path]:
-    with saying(f"list {folder}"):
-        try:
-            return sorted(path for path in folder.iterdir() if records.HEX64.fullmatch(path.name) and path.is_dir())
-        except (FileNotFoundError, NotADirectoryError):  # maybe since just now: others collect here too
-            return []
-
-
-def shard_folders(artifact: Path) -> list[Path]:
-    """The shards that an artifact has; none once it was collected, which others may do at any time."""
-    try:
-        with os.scandir(artifact) as entries:
-            return sorted(artifact / entry.name for entry in entries if entry.name.startswith("shard-"))
-    except FileNotFoundError:
-        return []
-
-
-def _described(path: Path, current: str | None) -> StoredArtifact:
-    nbytes, problem, published = 0, "", 0.0
-    try:
-        published = path.stat().st_mtime
-        nbytes = sum(shard["blob_bytes"] for shard in _shards(path))
-    except (OSError, ValueError, KeyError, TypeError, errors.Error) as cause:
-        problem = f"its artifact.json can't be read: {cause}"
-    age_s = max(0.0, time.time() - published)
-    return StoredArtifact(path.parent.name, path.name, path, path.name == current, nbytes, age_s, problem)
-
-
-def _shards(path: Path) -> list[dict[str, Any]]:
-    data = read_small(path / "artifact.json", _MAX_ARTIFACT_BYTES)
-    if data is None:
-        raise ValueError("there is none")
-    shards: list[dict[str, Any]] = json.loads(data)["shards"]
-    return shards
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ from pathlib import Path
 from coldsnap import errors, packing, quarantine, records, settings, store_place, terminal
 from coldsnap._bench.sizes import format_size
 from coldsnap.artifact import open_artifact, shard_names
-from coldsnap.store import Store, StoredArtifact
+from coldsnap.store import Store
+from coldsnap.stored import StoredArtifact
 from coldsnap.verify import verify
 
 _MAX_BYTES = settings.STORE_MAX_BYTES.variable

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import coldsnap
-from coldsnap import Store, errors
+from coldsnap import Store, errors, stored
 from coldsnap import artifact as opening
 from coldsnap import store as module
 from tests.capture import helpers
@@ -116,7 +116,7 @@ def test_collected_and_captured_again_it_is_opened(tmp_path: pathlib.Path, meanw
     store = Store(tmp_path)
     path = capture(store, 1.0)
     meanwhile.before(module, "open_artifact", lambda: path.rename(tmp_path / "gone"))
-    meanwhile.before(module, "_current_root", lambda: (tmp_path / "gone").rename(path), nth=2)
+    meanwhile.before(stored, "current_root", lambda: (tmp_path / "gone").rename(path), nth=2)
     with store.open(IDENTITY) as artifact:
         assert value_of(artifact) == 1.0
 
@@ -133,14 +133,14 @@ def test_current_is_the_one_that_came_back(tmp_path: pathlib.Path, meanwhile: Me
     store = Store(tmp_path)
     path = capture(store, 1.0)
     path.rename(tmp_path / "gone")
-    meanwhile.before(module, "_current_root", lambda: (tmp_path / "gone").rename(path), nth=2)
+    meanwhile.before(stored, "current_root", lambda: (tmp_path / "gone").rename(path), nth=2)
     assert store.current(IDENTITY) == path
 
 
 def test_a_list_is_without_what_was_collected_meanwhile(tmp_path: pathlib.Path, meanwhile: Meanwhile) -> None:
     store = Store(tmp_path)
     path = capture(store, 1.0)
-    meanwhile.before(module, "_described", lambda: path.rename(tmp_path / "gone"))
+    meanwhile.before(stored, "described", lambda: path.rename(tmp_path / "gone"))
     assert store.ls() == []
 
 

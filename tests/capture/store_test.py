@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import coldsnap
-from coldsnap import Store
+from coldsnap import Store, stored
 from coldsnap import store as module
 from tests.api.helpers import file_of, flip_bit
 from tests.capture import helpers
@@ -308,7 +308,7 @@ def test_publishing_and_collecting_keep_each_other_waiting(
         return look
 
     monkeypatch.setattr(Store, "_move", looked("move", Store._move))
-    monkeypatch.setattr(module, "_point", looked("point", module._point))
+    monkeypatch.setattr(stored, "point", looked("point", stored.point))
     monkeypatch.setattr(Store, "_trashed", looked("trash", Store._trashed))
     capture(store)
     assert len(store.gc(max_bytes=0, keep_current=False)) == 1
@@ -323,8 +323,8 @@ def test_current_while_another_becomes_it(tmp_path: pathlib.Path, monkeypatch: p
     def read(folder: pathlib.Path) -> str | None:
         return collected.pop() if collected else real(folder)
 
-    real = module._current_root
-    monkeypatch.setattr(module, "_current_root", read)
+    real = stored.current_root
+    monkeypatch.setattr(stored, "current_root", read)
     assert store.current(IDENTITY) == store.folder_of(IDENTITY) / root
     assert not collected
 

@@ -12,7 +12,7 @@ import pathlib
 import pytest
 
 from tests.engines import models
-from tests.engines.cases import artifacts, by_coldsnap, require, strategies
+from tests.engines.cases import artifacts, by_coldsnap, here, require, strategies
 from tests.engines.harness import Place, Start
 
 _ENGINE = {"enforce_eager": False, "worker_extension_cls": "coldsnap.adapters.vllm.worker.WorkerExtension"}
@@ -45,4 +45,4 @@ def test_a_compiled_model_is_captured_restored_and_compared_with_its_artifact(
         assert [each["equal"] for each in compared] == [True], compared
         assert again == first
     (artifact,) = artifacts(store)
-    assert strategies(artifact) == [strategy]
+    assert strategies(artifact) == [here(strategy)]

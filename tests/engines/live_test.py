@@ -12,7 +12,7 @@ import pytest
 
 from coldsnap import control, errors
 from tests.engines import models
-from tests.engines.cases import artifacts, by_coldsnap, require, strategies
+from tests.engines.cases import artifacts, by_coldsnap, here, require, strategies
 from tests.engines.harness import PROMPTS, Place, Server, Start, receipts_in
 
 _LIMIT_S = 60
@@ -59,7 +59,7 @@ def test_ready_is_captured_behind_the_first_answers_and_restored(tmp_path: pathl
         await_line(server, "coldsnap: captured ")
         assert [server.complete(prompt) for prompt in PROMPTS] == outputs
     (artifact,) = artifacts(tmp_path / "store")
-    assert strategies(artifact) == ["meta"] * ranks
+    assert strategies(artifact) == [here("meta")] * ranks
     assert receipts_in(server.folder)[0]["settings"]["backend"]["value"] == "python"
 
     (restored,) = place.start(dataclasses.replace(start, processes=True))

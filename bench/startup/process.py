@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from bench.startup.phases import Line
 
@@ -28,7 +29,7 @@ class Process:
         self.lines: list[Line] = []
         self._there = _shared_memory()
         # A signal between the birth of the process and the block that ends it would leave it to itself.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._held = _Held()
         try:
             self.spawned_s = time.monotonic()
             self._process = subprocess.Popen(
@@ -43,12 +44,12 @@ class Process:
             self._reader = threading.Thread(target=self._read, daemon=True)
             self._reader.start()
         except BaseException:
-            _unblock()
+            self._held.release()
             raise
 
     def __enter__(self) -> Process:
         try:
-            _unblock()
+            self._held.release()
         except BaseException:  # the signal that was held back: the block, and so its end, is never reached
             self.end()
             raise
@@ -140,11 +141,30 @@ def _mapped_by(processes: Sequence[int]) -> set[str]:
     return found & _shared_memory()
 
 
-def _unblock() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+class _Held:
+    """Signals that come until `release`, which hands them on.
+
+    Not by a mask: that is one thread's, and another one takes the signal, for which Python interrupts the main thread.
+    """
+
+    def __init__(self) -> None:
+        self._came: list[int] = []
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():  # no other one is interrupted
+            handlers = {each: signal.getsignal(each) for each in _SIGNALS}
+            self._before = {each: handler for each, handler in handlers.items() if callable(handler)}
+        for each in self._before:
+            signal.signal(each, lambda signum, frame: self._came.append(signum))
+
+    def release(self) -> None:
+        """Let signals through again; what the handler of one that came raises comes from here."""
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+        self._before = {}
+        while self._came:
+            signal.raise_signal(self._came.pop(0))
 
 
 def _as_born() -> None:
     """In the child: it can be asked to end, also where whoever started us has us ignore that, as nohup does."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _unblock()

@@ -135,6 +135,8 @@ class Meeting:
                 stage="publish",
                 remedy="give every rank the same",
             )
+        # Rank 0 may have failed before this one gave a sign of life, and waits for nobody then.
+        self._raise_another_s_failure()
         try:
             record = work.write(str(self._building)) if self._group.writes else work.digest()
         except errors.Error:

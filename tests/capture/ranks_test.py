@@ -242,11 +242,14 @@ def test_a_shard_that_is_not_where_rank_0_looks(tmp_path: pathlib.Path, monkeypa
 def test_the_folder_goes_when_nobody_writes_into_it_any_more(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    at_work = threading.Event()
+
     def write(self: Any, folder: str) -> str:
-        while self.shard == RIGHT and not (tmp_path / ".ranks" / "one" / "verdict.json").exists():
-            time.sleep(0.01)
         if self.shard == LEFT:
+            assert at_work.wait(PATIENT)
             raise coldsnap.IoError("the drive of rank 0")
+        at_work.set()
+        wait_for_the_verdict(tmp_path)
         for _ in range(20):  # the end of a write, while rank 0 has done with all this
             if pathlib.Path(folder).exists():
                 time.sleep(0.05)
@@ -255,8 +258,36 @@ def test_the_folder_goes_when_nobody_writes_into_it_any_more(
 
     monkeypatch.setattr(shard_capture.ShardCapture, "write", write)
     outcomes = failures(run(tmp_path, TWO))
+    assert at_work.is_set()
     assert all("the drive of rank 0" in failure.message for failure in outcomes)
     assert_nothing_is_there(tmp_path)
+
+
+def test_who_comes_when_rank_0_has_failed_writes_nothing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[str] = []
+
+    def write(self: Any, folder: str) -> str:
+        began.append(self.shard)
+        raise coldsnap.IoError(f"the drive of {self.shard}")
+
+    def late(rank: int) -> dict[str, np.ndarray]:
+        if rank == 1:
+            wait_for_the_verdict(tmp_path)
+        return weights(TWO[rank])
+
+    monkeypatch.setattr(shard_capture.ShardCapture, "write", write)
+    outcomes = failures(run(tmp_path, TWO, tensors=late))
+    assert all(f"the drive of {LEFT}" in failure.message for failure in outcomes)
+    assert began == [LEFT]
+
+
+def wait_for_the_verdict(store: pathlib.Path) -> None:
+    until = time.monotonic() + PATIENT
+    while not (store / ".ranks" / "one" / "verdict.json").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_a_token_serves_once(tmp_path: pathlib.Path) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,10 @@ def test_a_signal_leaves_nothing_running(tmp_path: Path, lines: int, signum: sig
         assert whole["starts"][: len(partial["starts"])] == partial["starts"]
 
 
-def test_a_signal_at_the_birth_of_a_process_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "threads", [0, 1]
+)  # another one, such as numpy has, takes signals that the main thread does not
+def test_a_signal_at_the_birth_of_a_process_ends_it(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is held back until somebody is there to end the process."""
 
     class Stopped(Exception):
@@ -89,12 +93,18 @@ def test_a_signal_at_the_birth_of_a_process_ends_it(monkeypatch: pytest.MonkeyPa
         return born[0]
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)
+    over = threading.Event()
+    for _ in range(threads):
+        threading.Thread(target=over.wait).start()
     before = signal.signal(signal.SIGTERM, stop)
     try:
         with pytest.raises(Stopped), Process([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ)):
             raise AssertionError("the block began")
     finally:
         signal.signal(signal.SIGTERM, before)
+        over.set()
+        for process in born:
+            process.kill()
     assert len(born) == 1
     assert born[0].returncode is not None
 

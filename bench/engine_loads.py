@@ -212,12 +212,13 @@ class _Starter:
             )
         except subprocess.TimeoutExpired:
             return {"out": f"it took more than {_LIMIT_S} s"}
+        out, err = map(self._without_folders, (done.stdout, done.stderr))
         if not told.exists():
-            text = (done.stderr or done.stdout).strip().splitlines()
+            text = (err or out).strip().splitlines()
             return {"out": f"exit code {done.returncode}: " + " | ".join(text[-3:])[:600]}
         found: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
         receipt = self._receipt("hydrate") if load_format == "coldsnap" else {}
-        log = (done.stdout + done.stderr).replace(str(self._scratch), "WORK")  # no path of the machine is kept
+        log = out + err
         return found | {
             "loading_s": _last(_LOADING, log),
             "weights_s": _last(_WEIGHTS, log),
@@ -225,6 +226,10 @@ class _Starter:
             "restore_s": receipt.get("wall_s"),
             "routes": receipt.get("routes"),
         }
+
+    def _without_folders(self, log: str) -> str:
+        """What may be kept of a log: where things lie on the machine is nobody's business."""
+        return log.replace(str(self._scratch), "WORK").replace(str(self._request.model), "MODEL")
 
     def _receipt(self, operation: str) -> dict[str, Any]:
         """The newest one of an operation; {} where there is none."""

@@ -53,6 +53,13 @@ def assert_nothing_is_there(store: pathlib.Path) -> None:
     assert helpers.names_in(store / ".incoming") == []
 
 
+def wait_for_the_verdict(store: pathlib.Path) -> None:
+    until = time.monotonic() + PATIENT
+    while not (store / ".ranks" / "one" / "verdict.json").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def failures(outcomes: list[Outcome]) -> list[coldsnap.Error]:
     for outcome in outcomes:
         assert isinstance(outcome, coldsnap.Error), outcome
@@ -281,13 +288,6 @@ def test_who_comes_when_rank_0_has_failed_writes_nothing(
     outcomes = failures(run(tmp_path, TWO, tensors=late))
     assert all(f"the drive of {LEFT}" in failure.message for failure in outcomes)
     assert began == [LEFT]
-
-
-def wait_for_the_verdict(store: pathlib.Path) -> None:
-    until = time.monotonic() + PATIENT
-    while not (store / ".ranks" / "one" / "verdict.json").exists():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def test_a_token_serves_once(tmp_path: pathlib.Path) -> None:

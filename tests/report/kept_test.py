@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,23 @@ def test_every_file_is_listed_once() -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_keeps_the_schema_of_its_kind(name: str) -> None:
     assert broken(FILES[name], read(name)) == set()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_tells_a_folder_of_its_machine(name: str) -> None:
+    path = re.compile(r"(?<![\w./\]>*-])/(?:[\w.-]+/)+[\w.-]+")  # /a/b, and neither GB/s nor docs/a.md
+    assert [found for text in texts_in(read(name)) for found in path.findall(text)] == []
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """All strings of a document, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from texts_in([*value, *value.values()])
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts_in(each)
 
 
 @pytest.mark.parametrize("name", FILES)

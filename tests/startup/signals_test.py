@@ -72,11 +72,9 @@ def test_a_signal_leaves_nothing_running(tmp_path: Path, lines: int, signum: sig
         assert whole["starts"][: len(partial["starts"])] == partial["starts"]
 
 
-@pytest.mark.parametrize(
-    "threads", [0, 1]
-)  # another one, such as numpy has, takes signals that the main thread does not
+@pytest.mark.parametrize("threads", [0, 1])
 def test_a_signal_at_the_birth_of_a_process_ends_it(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is held back until somebody is there to end the process."""
+    """It is held back until somebody is there to end the process, also where another thread, as numpy has, takes it."""
 
     class Stopped(Exception):
         pass
